@@ -1,0 +1,1 @@
+"""loopfence: the loop guard for fleets of LLM agents."""
