@@ -1,0 +1,1 @@
+"""Where windows live: the stores, each answering the same questions with a Tally."""
