@@ -1,0 +1,175 @@
+"""What every framework adapter shares: guards, session, arguments, and never failing the agent."""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypedDict, TypeGuard
+
+from loopfence.aio import AsyncLoopGuard
+from loopfence.context import current_session
+from loopfence.errors import ArgsError, LoopfenceError
+from loopfence.guard import LoopGuard
+from loopfence.verdict import Level, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from loopfence.policy import Policy
+
+log = logging.getLogger("loopfence.integrations")
+
+
+class StopReason(TypedDict):
+    """Why a run was ended, in plain values: it survives checkpoints, queues and JSON."""
+
+    rule: str | None
+    tool: str
+    session: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One tool call as a framework told it: whose it is, what is called, and in which turn of the model."""
+
+    session: str
+    tool: str
+    args: Any
+    turn: str | None
+
+
+def refused(verdict: Verdict | None) -> TypeGuard[Verdict]:
+    """Whether the tool must not run: the model then gets `verdict.message` in place of a result."""
+    return verdict is not None and not verdict.allowed
+
+
+def stops(verdict: Verdict | None) -> TypeGuard[Verdict]:
+    """Whether the run must end, besides the tool not running."""
+    return refused(verdict) and verdict.level is Level.STOP
+
+
+def stop_reason(verdict: Verdict) -> StopReason:
+    """The typed reason an application finds when its run was stopped."""
+    return StopReason(rule=verdict.rule, tool=verdict.tool, session=verdict.session, message=verdict.message)
+
+
+def missing(extra: str, error: ImportError) -> ImportError:
+    """The one clear error of an adapter whose framework is not installed."""
+    return ImportError(
+        f"this loopfence integration needs the module {error.name!r}: pip install 'loopfence[{extra}]'",
+        name=error.name,
+    )
+
+
+class Adapter:
+    """A guard as framework hooks use it: sync and async, and it never raises into the agent's run.
+
+    `guard` is a ready LoopGuard or AsyncLoopGuard; without one it is made from `url`, `policy` and the
+    other LoopGuard settings. The side that was not given is made from the same settings on first use.
+    `session` takes what the framework hands its hook and returns the session's id, or None to fall back
+    on `with loopfence.session(id)`, then on the framework's own ids.
+    """
+
+    def __init__(
+        self,
+        framework: str,
+        guard: LoopGuard | AsyncLoopGuard | None = None,
+        *,
+        session: Callable[[Any], str | None] | None = None,
+        url: str | None = None,
+        policy: Policy | None = None,
+        **settings: Any,
+    ) -> None:
+        if guard is not None and (url is not None or policy is not None or settings):
+            raise TypeError("give either a guard or the settings to make one, not both")
+        self._framework = framework
+        self._guard = LoopGuard(url, policy=policy, **settings) if guard is None else guard
+        self._session = session
+
+    @cached_property
+    def _sync(self) -> LoopGuard:
+        return self._guard if isinstance(self._guard, LoopGuard) else self._guard.as_sync()
+
+    @cached_property
+    def _async(self) -> AsyncLoopGuard:
+        return self._guard if isinstance(self._guard, AsyncLoopGuard) else self._guard.as_async()
+
+    @cached_property
+    def _made_up(self) -> str:
+        session = f"{self._framework}-{uuid.uuid4()}"
+        log.warning(
+            "%s told no thread and no run: every call through this adapter counts in one made-up session %s; "
+            "pass session= or use `with loopfence.session(id)`",
+            self._framework,
+            session,
+        )
+        return session
+
+    def call(
+        self, source: Any, tool: str, args: Any, *, ids: Sequence[str | None] = (), turn: str | None = None
+    ) -> Call:
+        """Say what is about to be called. No I/O.
+
+        `source` is what the framework gave its hook, for the user's `session` callable. `ids` are the
+        framework's own, widest first (thread, run). `turn` names the model's turn, unique among the
+        runs that may share a session: equal calls of one turn are then one occurrence. `args` may be
+        a JSON text; one that does not parse is compared as it stands.
+        """
+        own = self._session(source) if self._session is not None else None
+        session = own or current_session() or _joined(ids) or self._made_up
+        return Call(session, tool, _parsed(args), turn)
+
+    def check(self, call: Call) -> Verdict | None:
+        """Record the call and judge it; None when there is nothing to judge by, and the tool may run."""
+        with _contained("check", call.tool):
+            return self._sync.session(call.session).check(call.tool, call.args, call_id=call.turn)
+        return None
+
+    async def acheck(self, call: Call) -> Verdict | None:
+        """Do what `check` does, without blocking the event loop."""
+        with _contained("check", call.tool):
+            return await self._async.session(call.session).check(call.tool, call.args, call_id=call.turn)
+        return None
+
+    def report(self, verdict: Verdict | None, **outcome: Any) -> None:
+        """Report how an allowed call ended: `result=` where it is known, and `ok=False` for a failure."""
+        if verdict is not None and verdict.allowed:
+            with _contained("report", verdict.tool):
+                self._sync.session(verdict.session).report(verdict, **outcome)
+
+    async def areport(self, verdict: Verdict | None, **outcome: Any) -> None:
+        """Do what `report` does, without blocking the event loop."""
+        if verdict is not None and verdict.allowed:
+            with _contained("report", verdict.tool):
+                await self._async.session(verdict.session).report(verdict, **outcome)
+
+
+@contextmanager
+def _contained(step: str, tool: str) -> Iterator[None]:
+    """Keep the guard's own errors out of the agent: frameworks swallow them or abort the run on them."""
+    try:
+        yield
+    except ArgsError as error:
+        log.warning("not guarded: arguments of tool %r have no canonical form: %s", tool, error)
+    except LoopfenceError as error:
+        log.error("not guarded: %s of tool %r failed: %s", step, tool, error)  # noqa: TRY400 - one line
+
+
+def _joined(ids: Sequence[str | None]) -> str:
+    """One id out of several; a slash inside a part is escaped, so that no two tuples give the same id."""
+    return "/".join(part.replace("%", "%25").replace("/", "%2F") for part in ids if part)
+
+
+def _parsed(args: Any) -> Any:
+    """Arguments as a value: models send a dict, JSON text, nothing at all, or broken JSON."""
+    if not isinstance(args, str):
+        return args
+    try:
+        return json.loads(args) if args.strip() else {}
+    except (ValueError, RecursionError):
+        return args
