@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import uuid
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypedDict, TypeGuard
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeGuard, TypeVar, cast
 
 from loopfence.aio import AsyncLoopGuard
 from loopfence.context import current_session
@@ -17,10 +18,12 @@ from loopfence.guard import LoopGuard
 from loopfence.verdict import Level, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from loopfence.policy import Policy
 
+T = TypeVar("T")
+Steps = Generator[Callable[[], Any], Any, T]
 log = logging.getLogger("loopfence.integrations")
 
 
@@ -41,6 +44,20 @@ class Call:
     tool: str
     args: Any
     turn: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks(Generic[T]):
+    """What differs between frameworks that wrap a tool call: how to run it and how to read its answer."""
+
+    run: Callable[[], Any]
+    """Runs the tool: gives its answer, or an awaitable of it."""
+    refuse: Callable[[Verdict], T]
+    """Gives (or raises) what the model sees in place of a result."""
+    outcome: Callable[[T], dict[str, Any]]
+    """Turns an answer into what is reported: `result=` where it is known, `ok=`."""
+    not_a_failure: tuple[type[BaseException], ...] = ()
+    """Exceptions that are the framework's control flow: nothing is reported."""
 
 
 def refused(verdict: Verdict | None) -> TypeGuard[Verdict]:
@@ -78,10 +95,10 @@ class Adapter:
     def __init__(
         self,
         framework: str,
-        guard: LoopGuard | AsyncLoopGuard | None = None,
-        *,
-        session: Callable[[Any], str | None] | None = None,
         url: str | None = None,
+        *,
+        guard: LoopGuard | AsyncLoopGuard | None = None,
+        session: Callable[[Any], str | None] | None = None,
         policy: Policy | None = None,
         **settings: Any,
     ) -> None:
@@ -126,27 +143,91 @@ class Adapter:
 
     def check(self, call: Call) -> Verdict | None:
         """Record the call and judge it; None when there is nothing to judge by, and the tool may run."""
-        with _contained("check", call.tool):
-            return self._sync.session(call.session).check(call.tool, call.args, call_id=call.turn)
-        return None
+        return _drive(_checking(self._sync, call))
 
     async def acheck(self, call: Call) -> Verdict | None:
         """Do what `check` does, without blocking the event loop."""
-        with _contained("check", call.tool):
-            return await self._async.session(call.session).check(call.tool, call.args, call_id=call.turn)
-        return None
+        return await _adrive(_checking(self._async, call))
 
     def report(self, verdict: Verdict | None, **outcome: Any) -> None:
         """Report how an allowed call ended: `result=` where it is known, and `ok=False` for a failure."""
-        if verdict is not None and verdict.allowed:
-            with _contained("report", verdict.tool):
-                self._sync.session(verdict.session).report(verdict, **outcome)
+        _drive(_reporting(self._sync, verdict, outcome))
 
     async def areport(self, verdict: Verdict | None, **outcome: Any) -> None:
         """Do what `report` does, without blocking the event loop."""
-        if verdict is not None and verdict.allowed:
-            with _contained("report", verdict.tool):
-                await self._async.session(verdict.session).report(verdict, **outcome)
+        await _adrive(_reporting(self._async, verdict, outcome))
+
+    def around(self, call: Call, hooks: Hooks[T]) -> T:
+        """Check, run the tool unless refused, and report how it ended."""
+        return _drive(_around(self._sync, call, hooks))
+
+    async def aaround(self, call: Call, hooks: Hooks[T]) -> T:
+        """Do what `around` does; `hooks.run` gives an awaitable."""
+        return await _adrive(_around(self._async, call, hooks))
+
+
+# The logic stands once: it yields what is to be called, and one of two drivers calls or awaits it.
+
+
+def _checking(guard: LoopGuard | AsyncLoopGuard, call: Call) -> Steps[Verdict | None]:
+    with _contained("check", call.tool):
+        session = guard.session(call.session)
+        verdict: Verdict = yield lambda: session.check(call.tool, call.args, call_id=call.turn)
+        return verdict
+    return None
+
+
+def _reporting(
+    guard: LoopGuard | AsyncLoopGuard, verdict: Verdict | None, outcome: dict[str, Any]
+) -> Steps[None]:
+    if verdict is None or not verdict.allowed:
+        return
+    with _contained("report", verdict.tool):
+        session = guard.session(verdict.session)
+        yield lambda: session.report(verdict, **outcome)
+
+
+def _around(guard: LoopGuard | AsyncLoopGuard, call: Call, hooks: Hooks[T]) -> Steps[T]:
+    verdict = yield from _checking(guard, call)
+    if refused(verdict):
+        return hooks.refuse(verdict)
+    try:
+        answer: T = yield hooks.run
+    except hooks.not_a_failure:
+        raise
+    except Exception:
+        yield from _reporting(guard, verdict, {"ok": False})
+        raise
+    yield from _reporting(guard, verdict, hooks.outcome(answer))
+    return answer
+
+
+def _drive(steps: Steps[T]) -> T:
+    try:
+        step = next(steps)
+        while True:
+            try:
+                answer = step()
+            except BaseException as error:  # noqa: BLE001 - it is thrown where the step was asked for
+                step = steps.throw(error)
+            else:
+                step = steps.send(answer)
+    except StopIteration as done:
+        return cast("T", done.value)
+
+
+async def _adrive(steps: Steps[T]) -> T:
+    try:
+        step = next(steps)
+        while True:
+            try:
+                answer = await step()
+            except BaseException as error:  # noqa: BLE001 - it is thrown where the step was asked for
+                step = steps.throw(error)
+            else:
+                step = steps.send(answer)
+    except StopIteration as done:
+        return cast("T", done.value)
 
 
 @contextmanager
