@@ -1,0 +1,63 @@
+"""`loopfence show` and `loopfence sessions`: what the guard knows, as a table or as JSON."""
+
+from typing import Any
+
+from loopfence import SessionSnapshot
+from loopfence.cli import options, tables
+
+
+def show(
+    session: options.Session,
+    url: options.Url = None,
+    policy: options.PolicyFile = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Show a session's window: when each call was made, how often it is repeated, and what is halted."""
+    with options.open_guard(url, policy) as guard:
+        snapshot = guard.session(session).snapshot()
+    if as_json:
+        options.print_json(_window(snapshot))
+    else:
+        tables.print_window(snapshot, guard.policy)
+
+
+def sessions(
+    url: options.Url = None, policy: options.PolicyFile = None, as_json: options.AsJson = False
+) -> None:
+    """List the sessions: calls, top repeat, what is halted, how long idle, when they are gone."""
+    with options.open_guard(url, policy) as guard:
+        # SCAN finds them in no order.
+        snapshots = [guard.session(name).snapshot() for name in sorted(guard.sessions())]
+    if as_json:
+        options.print_json([_summary(snapshot) for snapshot in snapshots])
+    else:
+        tables.print_summaries(snapshots, guard.policy)
+
+
+def _summary(snapshot: SessionSnapshot) -> dict[str, Any]:
+    """The JSON form of a session; `idle` and `ttl` are seconds."""
+    return {
+        "session": snapshot.session,
+        "calls": len(snapshot.calls),
+        "top_repeat": tables.top_repeat(snapshot),
+        "halted": snapshot.halted,
+        "idle": snapshot.idle,
+        "ttl": snapshot.ttl,
+    }
+
+
+def _window(snapshot: SessionSnapshot) -> dict[str, Any]:
+    """The summary and the window, oldest call first; `at` is seconds since the epoch by the server."""
+    window = [
+        {
+            "at": call.at,
+            "tool": call.tool,
+            "digest": call.digest,
+            "call_id": call.call_id,
+            "repeats": snapshot.repeats.get(call.signature, 0),
+            "equal": snapshot.counts.get(call.signature, 0),
+            "args": call.text,
+        }
+        for call in snapshot.calls
+    ]
+    return {**_summary(snapshot), "window": window}
