@@ -1,0 +1,177 @@
+"""What an LLM request asks for, as one number: its messages, instructions and tools, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from xxhash import xxh3_64_intdigest
+
+from loopfence.errors import ArgsError
+from loopfence.signature import canonical_json
+
+# A request is reduced to these fields, in all dialects: what is not listed (model, temperature, top_p, seed,
+# stream, user, metadata, token limits, whatever comes next) decides how it is answered, not what it asks for.
+_TURNS: Final = ("messages", "contents", "input")
+_INSTRUCTIONS: Final = ("system", "instructions", "systemInstruction")
+_TOOLS: Final = ("tools", "functions")
+# Plain prompts, and conversations that are named, not sent: the same words in another are another request.
+_VERBATIM: Final = ("prompt", "suffix", "images", "context",
+                    "previous_response_id", "conversation", "cachedContent")  # fmt: skip
+_OTHER_SPELLING: Final[dict[Any, Any]] = {
+    "system_instruction": "systemInstruction",
+    "cached_content": "cachedContent",
+}
+
+_TEXT_PARTS: Final = ("text", "input_text", "output_text")
+# Items that carry their own content, so that their id says nothing; other items are named by it.
+_ID_IS_TRANSPORT: Final = ("message", "reasoning", "function_call", "function_call_output",
+                           "custom_tool_call", "custom_tool_call_output")  # fmt: skip
+
+
+def intent_fingerprint(path: str, body: bytes) -> int:
+    """The fingerprint (unsigned, 64 bits) of a request's intent: equal for equal questions, however sent.
+
+    `path` is the URL's path without its query. `body` is the request as it came: OpenAI chat completions or
+    responses, Anthropic messages, Gemini generateContent or Ollama. Sampling and transport fields, key order,
+    whitespace, cache hints, made-up message and tool-call ids, and a string against a single text part make
+    no difference; another path, message, role, system prompt or tool does. A body that is no LLM request, or
+    no JSON, counts byte by byte. Never raises on any body.
+    """
+    try:
+        intent = _intent(json.loads(body))
+        if intent is not None:
+            return _fingerprint([path, intent])
+    except (ValueError, ArgsError, RecursionError):
+        pass  # no JSON, or deeper than any request
+    return xxh3_64_intdigest(canonical_json(path).encode() + b"\n" + body)
+
+
+def intent_fingerprint_value(path: str, value: Any) -> int:
+    """The same fingerprint for a body that is parsed already.
+
+    One that is no LLM request counts by its canonical JSON; ArgsError where it has none.
+    """
+    try:
+        intent = _intent(value)
+    except RecursionError:
+        intent = None
+    return _fingerprint({path: value} if intent is None else [path, intent])
+
+
+def _fingerprint(value: Any) -> int:
+    return xxh3_64_intdigest(canonical_json(value).encode())
+
+
+def _intent(request: Any) -> dict[str, Any] | None:
+    """The fields that say what is asked, each in one form; None where the value is no LLM request."""
+    if not isinstance(request, dict):
+        return None
+    asked: dict[str, Any] = {
+        _OTHER_SPELLING.get(name, name): value for name, value in request.items() if value
+    }
+    if not _is_llm_request(asked):
+        return None
+    history = _History()
+    intent: dict[str, Any] = {name: asked[name] for name in _VERBATIM if name in asked}
+    for name in _INSTRUCTIONS:
+        if name in asked:
+            intent[name] = history.content(asked[name])
+    for name in _TURNS:
+        if name in asked:
+            intent[name] = history.turns(asked[name])
+    for name in _TOOLS:
+        if name in asked:
+            intent[name] = _each(asked[name], _told)
+    return intent
+
+
+def _is_llm_request(asked: dict[str, Any]) -> bool:
+    for name in ("messages", "contents"):
+        turns = asked.get(name)
+        if isinstance(turns, list) and isinstance(turns[0], dict):
+            return True
+    # `input` and `prompt` are common words: alone they do not make a request to a model.
+    if isinstance(asked.get("model"), str):
+        return "input" in asked or "prompt" in asked
+    return isinstance(asked.get("prompt"), dict) and "id" in asked["prompt"]
+
+
+class _History:
+    """The turns of one request; a call's id becomes its number, since models make up a new id each time."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, int] = {}
+
+    def turns(self, turns: Any) -> Any:
+        if isinstance(turns, str):
+            return [{"role": "user", "content": turns}]
+        return _each(turns, self._turn)
+
+    def content(self, content: Any) -> Any:
+        if isinstance(content, dict) and "parts" in content:
+            content = content["parts"]
+        parts = _each(content, self._part)
+        if isinstance(parts, list) and len(parts) == 1 and isinstance(parts[0], str):
+            return parts[0]
+        return parts
+
+    def _turn(self, turn: dict[str, Any]) -> dict[str, Any]:
+        told = _told(turn)
+        kind = told.get("type", "message")
+        kind = kind if isinstance(kind, str) else ""
+        if kind in _ID_IS_TRANSPORT:
+            told.pop("id", None)
+            told.pop("status", None)
+        if kind == "message":
+            told.pop("type", None)
+        if "parts" in told:
+            told["content"] = told.pop("parts")
+            told.setdefault("role", "user")
+        for field in ("content", "output"):
+            if field in told:
+                told[field] = self.content(told[field])
+        if "tool_calls" in told:
+            told["tool_calls"] = _each(told["tool_calls"], lambda call: self._call(_told(call), "id"))
+        if "call_id" in told and not kind.endswith("_output"):
+            return self._call(told, "call_id")
+        return self._answer(told, "call_id", "tool_call_id")
+
+    def _part(self, part: dict[str, Any]) -> Any:
+        told = _told(part)
+        kind = told.get("type")
+        if isinstance(told.get("text"), str) and (len(told) == 1 or (len(told) == 2 and kind in _TEXT_PARTS)):
+            return told["text"]
+        if kind == "tool_use":
+            return self._call(told, "id")
+        if kind == "tool_result" and "content" in told:
+            told["content"] = self.content(told["content"])
+        if isinstance(told.get("functionCall"), dict):
+            told["functionCall"] = self._call(_told(told["functionCall"]), "id")
+        if isinstance(told.get("functionResponse"), dict):
+            told["functionResponse"] = self._answer(_told(told["functionResponse"]), "id")
+        return self._answer(told, "tool_use_id")
+
+    def _call(self, told: dict[str, Any], field: str) -> dict[str, Any]:
+        if isinstance(told.get(field), str):
+            told[field] = self._calls.setdefault(told[field], len(self._calls))
+        return told
+
+    def _answer(self, told: dict[str, Any], *fields: str) -> dict[str, Any]:
+        # The id of a call that stands in an earlier request says which conversation this is: it stays.
+        for field in fields:
+            if isinstance(told.get(field), str):
+                told[field] = self._calls.get(told[field], told[field])
+        return told
+
+
+def _each(items: Any, form: Any) -> Any:
+    """A list with `form` applied to its objects; anything else as it is."""
+    if not isinstance(items, list):
+        return items
+    return [form(item) if isinstance(item, dict) else item for item in items]
+
+
+def _told(item: dict[str, Any]) -> dict[str, Any]:
+    """An object without cache hints and without what is only a default written out."""
+    return {k: v for k, v in item.items() if v is not None and v != [] and k != "cache_control"}
