@@ -18,7 +18,7 @@ _TOOLS: Final = ("tools", "functions")
 # Plain prompts, and conversations that are named, not sent: the same words in another are another request.
 _VERBATIM: Final = ("prompt", "suffix", "images", "context",
                     "previous_response_id", "conversation", "cachedContent")  # fmt: skip
-_OTHER_SPELLING: Final[dict[Any, Any]] = {
+_OTHER_SPELLING: Final = {
     "system_instruction": "systemInstruction",
     "cached_content": "cachedContent",
 }
@@ -67,9 +67,10 @@ def _intent(request: Any) -> dict[str, Any] | None:
     """The fields that say what is asked, each in one form; None where the value is no LLM request."""
     if not isinstance(request, dict):
         return None
-    asked: dict[str, Any] = {
-        _OTHER_SPELLING.get(name, name): value for name, value in request.items() if value
-    }
+    asked = {name: value for name, value in request.items() if value}
+    for other, name in _OTHER_SPELLING.items():
+        if other in asked:
+            asked[name] = asked[other]
     if not _is_llm_request(asked):
         return None
     history = _History()
