@@ -67,24 +67,12 @@ def _intent(request: Any) -> dict[str, Any] | None:
     """The fields that say what is asked, each in one form; None where the value is no LLM request."""
     if not isinstance(request, dict):
         return None
-    asked = {name: value for name, value in request.items() if value}
-    for other, name in _OTHER_SPELLING.items():
-        if other in asked:
-            asked[name] = asked[other]
+    asked = {_OTHER_SPELLING.get(name) or name: value for name, value in request.items() if value}
     if not _is_llm_request(asked):
         return None
     history = _History()
-    intent: dict[str, Any] = {name: asked[name] for name in _VERBATIM if name in asked}
-    for name in _INSTRUCTIONS:
-        if name in asked:
-            intent[name] = history.content(asked[name])
-    for name in _TURNS:
-        if name in asked:
-            intent[name] = history.turns(asked[name])
-    for name in _TOOLS:
-        if name in asked:
-            intent[name] = _each(asked[name], _told)
-    return intent
+    forms = ((_VERBATIM, _same), (_INSTRUCTIONS, history.content), (_TURNS, history.turns), (_TOOLS, _tools))
+    return {name: form(asked[name]) for names, form in forms for name in names if name in asked}
 
 
 def _is_llm_request(asked: dict[str, Any]) -> bool:
@@ -171,6 +159,14 @@ def _each(items: Any, form: Any) -> Any:
     if not isinstance(items, list):
         return items
     return [form(item) if isinstance(item, dict) else item for item in items]
+
+
+def _tools(tools: Any) -> Any:
+    return _each(tools, _told)
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _told(item: dict[str, Any]) -> dict[str, Any]:
