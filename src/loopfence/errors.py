@@ -31,46 +31,39 @@ class StoreUnavailableError(StoreError):
 class LoopDetectedError(LoopfenceError):
     """A call was refused; raised by `record`, by the `call` context manager and by the tool decorator.
 
-    `verdict` holds the whole decision. `tool_args` are the arguments as the caller gave them: they
-    live in this process only and never go to Redis.
+    tool_name -- the tool, as the caller named it.
+    tool_args -- the arguments as the caller gave them; they live in this process only and never go to Redis.
+    count -- repeats without progress, this call included; window, threshold -- what held for this tool.
+    session -- the session's id. verdict -- the whole decision.
     """
 
     def __init__(
         self,
-        text: str,
-        *,
         tool_name: str,
         tool_args: Any,
+        count: int,
+        window: int,
+        threshold: int,
+        session: str,
         verdict: Verdict,
     ) -> None:
-        super().__init__(text)
+        super().__init__(verdict.text)
         self.tool_name = tool_name
         self.tool_args = tool_args
+        self.count = count
+        self.window = window
+        self.threshold = threshold
+        self.session = session
         self.verdict = verdict
 
-    @property
-    def count(self) -> int:
-        """Repeats without progress, this call included."""
-        return self.verdict.count
-
-    @property
-    def window(self) -> int:
-        """How many calls the window holds."""
-        return self.verdict.window
-
-    @property
-    def threshold(self) -> int:
-        """Repeats at which a call of this tool is blocked."""
-        return self.verdict.threshold
-
-    @property
-    def session(self) -> str:
-        """The session's id as the caller gave it."""
-        return self.verdict.session
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.args[0], self.tool_name, self.tool_args, self.verdict)
-
-
-def _rebuild(text: str, tool_name: str, tool_args: Any, verdict: Verdict) -> LoopDetectedError:
-    return LoopDetectedError(text, tool_name=tool_name, tool_args=tool_args, verdict=verdict)
+        given = (
+            self.tool_name,
+            self.tool_args,
+            self.count,
+            self.window,
+            self.threshold,
+            self.session,
+            self.verdict,
+        )
+        return type(self), given

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from loopfence.signature import canonical_json, digest, select_fields
+from loopfence.canonical import canonical_result
+from loopfence.signature import digest, select_fields
 
 if TYPE_CHECKING:
     import re
@@ -40,8 +41,8 @@ def result_digest(
         value = _parsed(result) if ignore and isinstance(result, str) else result
         value = select_fields(value, ignore, ())
         if isinstance(value, str):
-            return digest(canonical_json(_masked(value, masks)), secret)
-        return digest(_masked(canonical_json(value), masks), secret)
+            return digest(canonical_result(_masked(value, masks)), secret)
+        return digest(_masked(canonical_result(value), masks), secret)
     except Exception:  # noqa: BLE001
         return None
 

@@ -40,11 +40,11 @@ def encode_name(field: str, name: str) -> str:
 
 
 def check_namespace(namespace: str) -> str:
-    """Return `namespace` or raise ConfigError: it must be non-empty and hold none of `{}*?[]`."""
+    """Return `namespace` or raise ConfigError: it must be non-empty and hold none of `{}*?[]` and no backslash."""
     if not isinstance(namespace, str) or not namespace:
         raise ConfigError(f"namespace must be a non-empty string (got {namespace!r})")
-    if any(sign in "{}*?[]" for sign in namespace):
-        raise ConfigError(f"namespace must hold none of {{}}*?[] (got {namespace!r})")
+    if any(sign in "{}*?[]\\" for sign in namespace):
+        raise ConfigError(f"namespace must hold none of {{}}*?[]\\ (got {namespace!r})")
     return namespace
 
 
@@ -55,10 +55,11 @@ def session_keys(namespace: str, session: str) -> tuple[str, str, str, str]:
 
 
 def session_pattern(namespace: str) -> str:
-    """The SCAN pattern that finds one key a session (its calls)."""
-    return f"{namespace}:{{*}}:calls"
+    """The SCAN pattern that finds every session: by its calls, or its state where it was only halted."""
+    return f"{namespace}:{{*}}:[cs][at]*"
 
 
-def session_of(namespace: str, key: str) -> str:
-    """The decoded session id of a `calls` key that `session_pattern` found."""
-    return decode(key[len(namespace) + 2 : -len("}:calls")])
+def session_of(namespace: str, key: str) -> str | None:
+    """The decoded session id of a key that `session_pattern` found; None for a key that is not ours."""
+    stem, closing, kind = key[len(namespace) + 2 :].partition("}:")
+    return decode(stem) if closing and kind in {"calls", "state"} else None

@@ -1,0 +1,32 @@
+-- control.lua: what an operator or the caller says of a whole session.
+--
+-- KEYS  1 calls  2 counts  3 state  4 args                      (see session.lua)
+-- ARGV  1 "halt", "resume", "progress" or "reset"  2 the reason (halt), or the signature that made progress
+--       ("" = the caller said so)  3 TTL in ms  4 the id of this note: the same one sent again changes nothing
+-- Reply 1 = done, 0 = there was nothing to do
+-- Cost  O(1); reset O(calls in the window)
+
+local op, value, ttl, token = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local session
+
+return attempt(function()
+  if op == 'reset' then return redis.call('DEL', calls, counts, state, args) > 0 and 1 or 0 end
+  if op == 'resume' then
+    return redis.call('HDEL', state, 'halted')
+  end
+  session = read_state()
+  local halted = session and session.halted or ''
+  if op == 'halt' then
+    redis.call('HSET', state, 'version', '1', 'halted', value)
+    halted = value
+  else
+    if session and redis.call('HGET', state, 'epoch_token') == token then return 0 end
+    advance(session or { epoch = 0, by = '', before = 0 }, value)
+    redis.call('HSET', state, 'version', '1', 'epoch_token', token)
+  end
+  if halted ~= '' and ttl < HALT_MS then ttl = HALT_MS end
+  for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, ttl) end
+  return 1
+end, function()
+  if not session and op ~= 'reset' and op ~= 'resume' then redis.pcall('DEL', state) end
+end)

@@ -1,0 +1,42 @@
+-- peek.lua: what record.lua would answer to one more call; writes nothing.
+--
+-- KEYS  1 calls  2 counts  3 state  4 args                      (see session.lua)
+-- ARGV  1 signature  2 tool  3 window  4 max age in µs (0 = none)  5 pace in µs (0 = none)
+-- Reply { repeats, total, size, failed, stagnant, halted ("" = not) }
+-- Cost  O(log window) and O(1) for each occurrence that would leave.
+
+local signature, tool = ARGV[1], ARGV[2]
+local window, max_age, pace = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+
+return attempt(function()
+  local session = read_state()
+  local now = next_score()
+  local size = redis.call('ZCARD', calls)
+  local leaving = size + 1 - window
+  if max_age > 0 then
+    leaving = math.max(leaving, redis.call('ZCOUNT', calls, '-inf', now - max_age))
+  end
+  local cutoff = max_age > 0 and now - max_age or 0
+  local before = tonumber(redis.call('HGET', counts, signature) or 0)
+  if not before then corrupt(counts, signature) end
+  local left = before
+  if leaving > 0 then
+    local gone = redis.call('ZRANGE', calls, 0, leaving - 1, 'WITHSCORES')
+    for i = 1, #gone, 2 do
+      if gone[i]:sub(1, #signature + 1) == signature .. ' ' then left = left - 1 end
+    end
+    if gone[1] then cutoff = math.max(cutoff, tonumber(gone[#gone])) end
+    size = size - #gone / 2
+  end
+  if not session then return { left + 1, left + 1, size + 1, 0, 0, '' } end
+
+  local raw = redis.call('HMGET', state, 'sig:' .. signature, 'tool:' .. tool)
+  local seen = read_seen(raw[1], signature)
+  local discounted = math.max(0, discounted_of(session, signature, seen, before) - (before - left))
+  local streak = read_streak(session, raw[2], tool, cutoff)
+  if pace > 0 and left > 0 and seen and seen.last > 0 and now - seen.last >= pace then
+    discounted, streak = left, nil
+  end
+  streak = streak or { failed = 0, stagnant = 0 }
+  return { left - discounted + 1, left + 1, size + 1, streak.failed, streak.stagnant, session.halted }
+end, function() end)

@@ -1,0 +1,154 @@
+-- record.lua: one call enters its session's window, in one atomic step.
+--
+-- KEYS  1 calls  2 counts  3 state  4 args                      (see session.lua)
+-- ARGV  1 signature  2 call id  3 tool  4 window  5 max age in µs (0 = none)  6 pace in µs (0 = none)
+--       7 repeats at which the session is halted (0 = never)  8 the reason to store then
+--       9 TTL in ms  10 canonical arguments to keep ("" = none)
+-- Reply { repeats, total, size, failed, stagnant, halted before this call ("" = not), duplicate 0/1 }
+-- Cost  O(log window) and, for each occurrence that leaves, O(log window); at most one leaves where all workers use
+--       one window and no max age. Plain path: 8 commands, 11 when the window is full.
+-- The first write is the ZADD: a server that is out of memory, read-only or without the permission refuses the
+-- step there, with nothing written. What fails later is taken back.
+
+local signature, call_id, tool = ARGV[1], ARGV[2], ARGV[3]
+local window, max_age, pace, stop = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local ttl = tonumber(ARGV[9])
+local member = signature .. ' ' .. call_id
+local session
+local added, counted = false, false
+
+-- Forget all that was held for an occurrence that has left the window.
+local function forget(gone, score)
+  local owner = gone:match('^(%S+) ')
+  if not owner then corrupt(calls, gone) end
+  local left = redis.call('HINCRBY', counts, owner, -1)
+  if left < 1 then
+    redis.call('HDEL', counts, owner)
+    redis.call('HDEL', args, owner)
+  end
+  if not session then return end
+  local raw = redis.call('HMGET', state, 'sig:' .. owner, 'call:' .. gone)
+  local seen = read_seen(raw[1], owner)
+  if seen and left < 1 then
+    redis.call('HDEL', state, 'sig:' .. owner)
+  elseif seen and seen.discounted > 0 then
+    seen.discounted = seen.discounted - 1
+    write_seen(owner, seen)
+  end
+  if not raw[2] then return end
+  local user = raw[2]:match('^[01] (%S+)$')
+  if not user then corrupt(state, 'call:' .. gone) end
+  local streak = redis.call('HGET', state, 'tool:' .. user)
+  if streak and streak:match(' (%d+)$') == score then
+    redis.call('HDEL', state, 'call:' .. gone, 'tool:' .. user)
+  else
+    redis.call('HDEL', state, 'call:' .. gone)
+  end
+end
+
+-- Settle how many earlier occurrences no longer count; the second value says that a poll came at its pace.
+local function discount(now, seen, total)
+  local epoch = epoch_for(session, signature)
+  local news, polled = false, false
+  if not seen then
+    if epoch == 0 and pace == 0 then return 0, false end
+    seen = { epoch = epoch, discounted = epoch > 0 and total - 1 or 0, result = '-', last = 0 }
+    news = true
+  elseif seen.epoch ~= epoch then
+    seen.epoch, seen.discounted = epoch, total - 1
+    news = true
+  end
+  if pace > 0 then
+    if total > 1 and seen.last > 0 and now - seen.last >= pace then
+      seen.discounted = total - 1
+      redis.call('HDEL', state, 'tool:' .. tool)
+      polled = true
+    end
+    seen.last = now
+    news = true
+  end
+  if news then write_seen(signature, seen) end
+  return seen.discounted, polled
+end
+
+local function record()
+  session = read_state()
+  local halted = session and session.halted or ''
+  if halted ~= '' and ttl < HALT_MS then ttl = HALT_MS end
+  local now = next_score()
+  local aged = {}
+  if max_age > 0 then
+    aged = redis.call('ZRANGEBYSCORE', calls, '-inf', now - max_age, 'WITHSCORES')
+  end
+  local reborn = false
+  for i = 1, #aged, 2 do
+    if aged[i] == member then reborn = true end
+  end
+  if reborn then
+    redis.call('ZADD', calls, now, member)
+    added = true
+  else
+    added = redis.call('ZADD', calls, 'NX', now, member) == 1
+  end
+  redis.call('PEXPIRE', calls, ttl)
+  if #aged > 0 then
+    redis.call('ZREMRANGEBYSCORE', calls, '-inf', now - max_age)
+    for i = 1, #aged, 2 do forget(aged[i], aged[i + 1]) end
+  end
+  local total
+  if added then
+    total = redis.call('HINCRBY', counts, signature, 1)
+    counted = true
+  else
+    total = tonumber(redis.call('HGET', counts, signature) or 1)
+    if not total then corrupt(counts, signature) end
+  end
+  local size = redis.call('ZCARD', calls)
+  if added and size > window then
+    local gone = redis.call('ZPOPMIN', calls, size - window)
+    for i = 1, #gone, 2 do
+      if gone[i]:sub(1, #signature + 1) == signature .. ' ' then total = total - 1 end
+      forget(gone[i], gone[i + 1])
+    end
+    size = window
+  end
+  if ARGV[10] ~= '' and added then
+    redis.call('HSET', args, signature, ARGV[10])
+    redis.call('PEXPIRE', args, ttl)
+  end
+  redis.call('PEXPIRE', counts, ttl)
+
+  local repeats, failed, stagnant = total, 0, 0
+  if not session and pace > 0 then
+    redis.call('HSET', state, 'version', '1')
+    session = { halted = '', epoch = 0, by = '', before = 0 }
+  end
+  if session then
+    local raw = redis.call('HMGET', state, 'sig:' .. signature, 'tool:' .. tool)
+    local seen = read_seen(raw[1], signature)
+    local discounted, polled
+    if added then
+      discounted, polled = discount(now, seen, total)
+    else
+      discounted = discounted_of(session, signature, seen, total)
+    end
+    repeats = math.max(1, total - discounted)
+    local streak = not polled and read_streak(session, raw[2], tool, 0)
+    if streak then failed, stagnant = streak.failed, streak.stagnant end
+  end
+  if stop > 0 and repeats >= stop and halted == '' then
+    redis.call('HSET', state, 'version', '1', 'halted', ARGV[8])
+    if ttl < HALT_MS then ttl = HALT_MS end
+    redis.call('PEXPIRE', calls, ttl)
+    redis.call('PEXPIRE', counts, ttl)
+    redis.call('PEXPIRE', args, ttl)
+    session = true
+  end
+  if session then redis.call('PEXPIRE', state, ttl) end
+  return { repeats, total, size, failed, stagnant, halted, added and 0 or 1 }
+end
+
+return attempt(record, function()
+  if added then redis.pcall('ZREM', calls, member) end
+  if counted then redis.pcall('HINCRBY', counts, signature, -1) end
+end)

@@ -1,0 +1,66 @@
+-- report.lua: what came of a recorded call: did it fail, did its result change, was it progress?
+--
+-- KEYS  1 calls  2 counts  3 state  4 args                      (see session.lua)
+-- ARGV  1 signature  2 call id  3 tool  4 max age in µs (0 = none)  5 ok 0/1  6 digest of the result ("" = unknown)
+--       7 a success of this tool is progress 0/1  8 the result takes part in the stagnation streak 0/1  9 TTL in ms
+-- Reply 1 = noted, 0 = nothing to note: the occurrence is not in the window, or was reported before (only a success
+--       after a failure, a retried job, is news)
+-- Cost  O(log window)
+
+local signature, call_id, tool, result = ARGV[1], ARGV[2], ARGV[3], ARGV[6]
+local max_age, ttl = tonumber(ARGV[4]), tonumber(ARGV[9])
+local ok = ARGV[5] == '1'
+local member = signature .. ' ' .. call_id
+local session, known
+
+-- Take note of the result; true where it differs from the one before: then only the latest occurrence still counts.
+local function compare(raw)
+  local total = tonumber(redis.call('HGET', counts, signature) or 0)
+  if not total then corrupt(counts, signature) end
+  local seen = read_seen(raw, signature)
+  local discounted = discounted_of(session, signature, seen, total)
+  seen = seen or { result = '-', last = 0 }
+  local changed = seen.result ~= '-' and seen.result ~= result
+  if changed then discounted = math.max(discounted, total - 1) end
+  seen.epoch, seen.discounted, seen.result = epoch_for(session, signature), discounted, result
+  write_seen(signature, seen)
+  return changed
+end
+
+local function extend_streak(raw, score, cutoff, changed)
+  local streak = read_streak(session, raw, tool, cutoff)
+  if not streak or changed then streak = { failed = 0, stagnant = 0, result = '-', latest = 0 } end
+  streak.latest = math.max(streak.latest, score)
+  streak.failed = ok and 0 or streak.failed + 1
+  if ARGV[8] == '1' then
+    streak.stagnant = streak.result == result and streak.stagnant + 1 or 1
+    streak.result = result
+  end
+  redis.call('HSET', state, 'tool:' .. tool, string.format('%.0f %.0f %.0f %s %.0f',
+    session.epoch, streak.failed, streak.stagnant, streak.result, streak.latest))
+end
+
+return attempt(function()
+  local score = tonumber(redis.call('ZSCORE', calls, member) or nil)
+  if not score then return 0 end
+  local cutoff = max_age > 0 and next_score() - max_age or 0
+  if score <= cutoff then return 0 end
+  known = read_state()
+  session = known or { halted = '', epoch = 0, by = '', before = 0 }
+  local raw = redis.call('HMGET', state, 'call:' .. member, 'sig:' .. signature, 'tool:' .. tool)
+  if raw[1] and (raw[1]:sub(1, 1) == '1' or not ok) then return 0 end
+
+  if session.halted ~= '' and ttl < HALT_MS then ttl = HALT_MS end
+  redis.call('HSET', state, 'version', '1', 'call:' .. member, (ok and '1 ' or '0 ') .. tool)
+  redis.call('PEXPIRE', state, ttl)
+  redis.call('PEXPIRE', calls, ttl)
+  redis.call('PEXPIRE', counts, ttl)
+  redis.call('PEXPIRE', args, ttl)
+  local changed = result ~= '' and compare(raw[2])
+  extend_streak(raw[3], score, cutoff, changed)
+  if ok and ARGV[7] == '1' then advance(session, signature) end
+  return 1
+end, function()
+  -- A state that this step made must not stay behind without a TTL.
+  if session and not known then redis.pcall('DEL', state) end
+end)

@@ -1,0 +1,16 @@
+-- snapshot.lua: all that is held of a session, read in one step.
+--
+-- KEYS  1 calls  2 counts  3 state  4 args                      (see session.lua)
+-- ARGV  none
+-- Reply { server time in µs as text, ms until the session vanishes (-2 = there is none),
+--         { member, score, ... } oldest first, { signature, count, ... }, { field, value, ... }, { signature, text, ... } }
+-- Cost  O(calls in the window)
+
+local time = redis.call('TIME')
+local ttl = redis.call('PTTL', calls)
+if ttl == -2 then ttl = redis.call('PTTL', state) end
+return {
+  string.format('%.0f', time[1] * 1000000 + time[2]), ttl,
+  redis.call('ZRANGE', calls, 0, -1, 'WITHSCORES'),
+  redis.call('HGETALL', counts), redis.call('HGETALL', state), redis.call('HGETALL', args),
+}

@@ -1,0 +1,235 @@
+"""Canonical JSON: the one text of a value, on every worker, whatever way the value took.
+
+The form is what `orjson` writes with sorted keys (UTF-8, compact). What orjson refuses but JSON can say is
+spelled here, part by part with orjson's own spelling, so that the form depends on the value alone.
+"""
+
+from __future__ import annotations
+
+import re
+from math import inf, isfinite, isnan
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from loopfence.errors import ArgsError
+from loopfence.plain import MAX_STEPS, container_kind, is_plain, plain_step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_DEPTH = 1000
+"""Levels of nesting that have a form: what `orjson.loads` reads back (1024), rounded down."""
+
+MAX_RESULT_VALUES = 1_000_000
+"""Values that a result may hold; one that shares its parts can hold more than any machine could write."""
+
+# orjson sees exact str, int, float, bool, None, list, tuple and dict, enums and UUIDs by itself; everything
+# else comes to `plain_step`, which `_Spelling` uses as well.
+_OPTIONS = (
+    orjson.OPT_SORT_KEYS
+    | orjson.OPT_PASSTHROUGH_DATACLASS
+    | orjson.OPT_PASSTHROUGH_DATETIME
+    | orjson.OPT_PASSTHROUGH_SUBCLASS
+)
+_SURROGATE = re.compile("([\ud800-\udfff])")
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*").fullmatch
+_LONGEST_PATH = 200
+_type_name = type.__dict__["__name__"].__get__
+"""A class's own name, whatever its metaclass says."""
+
+
+def canonical_json(value: Any) -> str:
+    """The one text of a JSON-like value: sorted keys, compact, UTF-8.
+
+    - Types stay apart: `1`, `1.0`, `true` and `"1"` are four forms, "é" composed and decomposed are two.
+      NaN and the infinities are `NaN`, `Infinity` and `-Infinity`, apart from null and from text.
+    - Tuples are lists, sets are lists sorted by the text of their items, subclasses are what they extend.
+    - Pydantic models and dataclasses are objects of their fields, an enum is its value. Dates and times are
+      ISO 8601 text; UUIDs, paths, Decimals, time spans and Pydantic URLs are their text; bytes are the text
+      `bytes:<xxh3_64>`.
+    - A key that is no text is what JSON makes of it, so `{1: x}` and `{"1": x}` have one form.
+    - Integers past 64 bits are written out, lone surrogates as `\\udXXX`.
+
+    Raises ArgsError, which names the path of the value, for all that has no form: any other object, two keys
+    that are one in JSON, a value that holds itself, over 1000 levels, an integer of over 4300 digits.
+    """
+    try:
+        return canonical_bytes(value).decode()
+    except UnicodeDecodeError:  # an orjson.Fragment, which may hold anything
+        return _Spelling(inf).spell(value)
+
+
+def canonical_bytes(value: Any) -> bytes:
+    """`canonical_json` as UTF-8, which is what a digest takes."""
+    try:
+        text = orjson.dumps(value, plain_step, _OPTIONS)
+    except orjson.JSONEncodeError as error:
+        interrupt = error.__cause__
+        if isinstance(interrupt, BaseException) and not isinstance(interrupt, Exception):
+            raise interrupt from None  # a Ctrl-C inside `plain_step` is no matter of JSON
+        return _Spelling(inf).spell(value).encode()
+    # orjson writes NaN as null: where there is a null, it must have been a None.
+    if b"null" not in text or is_plain(value, inf):
+        return text
+    return _Spelling(inf).spell(value).encode()
+
+
+def canonical_result(value: Any) -> str:
+    """`canonical_json` of what a tool returned, which may be anything; ArgsError past a million values.
+
+    Plain data alone is left to orjson, which ends the process at an enum whose value raises.
+    """
+    if is_plain(value, MAX_RESULT_VALUES):
+        try:
+            return orjson.dumps(value, None, _OPTIONS).decode()
+        except orjson.JSONEncodeError:
+            pass
+    return _Spelling(MAX_RESULT_VALUES).spell(value)
+
+
+class _Container:
+    """A container in the middle of its spelling: what is left of it, and the texts of what is done."""
+
+    __slots__ = ("base", "chain", "done", "left", "step")
+
+    def __init__(self, base: Any, left: Iterator[tuple[Any, str, Any]], chain: list[Any]) -> None:
+        self.base = base
+        self.left = left
+        self.chain = chain
+        """What became this container, from a model to its dict: kept, as an id is one only for so long."""
+        self.done: list[str] = []
+        self.step: Any = None
+        """Where the spelling is: a key's text, an index, or None inside a set."""
+
+    def text(self) -> str:
+        if self.base is dict:
+            return "{" + ",".join(self.done) + "}"
+        if self.base in (set, frozenset):
+            self.done.sort()
+        return "[" + ",".join(self.done) + "]"
+
+    def path(self) -> str:
+        if self.base is dict:
+            return f".{self.step}" if _WORD(self.step) else f"[{_string(self.step)}]"
+        return "[*]" if self.step is None else f"[{self.step}]"
+
+
+class _Spelling:
+    """The form without orjson's limits; it keeps its own stack, so that no nesting can overflow one."""
+
+    def __init__(self, most: float) -> None:
+        self.most = most
+        self.open: list[_Container] = []
+        self.around: set[int] = set()
+
+    def spell(self, root: Any) -> str:
+        outside = _Container(list, iter([(0, "", root)]), [])
+        self.open.append(outside)
+        while True:
+            top = self.open[-1]
+            for step, prefix, item in top.left:
+                top.step = step
+                inner, text = self._value(item)
+                top.done.append(prefix + text)
+                if inner is not None:
+                    self.open.append(inner)
+                    self.around.update(map(id, inner.chain))
+                    break
+            else:
+                if top is outside:
+                    return top.done[0]
+                self.open.pop()
+                self.around.difference_update(map(id, top.chain))
+                self.open[-1].done[-1] += top.text()
+
+    def _value(self, value: Any) -> tuple[_Container | None, str]:
+        """The text of a leaf, or a container that begins."""
+        chain: list[Any] = []
+        while len(chain) <= MAX_STEPS:
+            kind = type(value)
+            try:
+                text = _leaf(value)
+            except ValueError as error:
+                raise self._error("the integer has too many digits for canonical JSON") from error
+            if text is not None:
+                return None, text
+            if id(value) in self.around:
+                raise self._error("the value holds itself")
+            chain.append(value)
+            base = container_kind(kind)
+            if base is not None:
+                return self._container(base, value, chain), ""
+            try:
+                value = plain_step(value)
+            except Exception as error:
+                raise self._error(f"{_type_name(kind)} has no canonical JSON") from error
+        raise self._error(f"more than {MAX_DEPTH} levels have no canonical JSON")
+
+    def _container(self, base: Any, value: Any, chain: list[Any]) -> _Container:
+        if len(self.open) > MAX_DEPTH:
+            raise self._error(f"more than {MAX_DEPTH} levels have no canonical JSON")
+        items = list(dict.items(value) if base is dict else base.__iter__(value))
+        self.most -= len(items)
+        if self.most < 0:
+            raise self._error("too many values")
+        if base is dict:
+            return _Container(dict, iter(self._members(items)), chain)
+        steps = range(len(items)) if base in (list, tuple) else [None] * len(items)
+        return _Container(base, ((step, "", item) for step, item in zip(steps, items, strict=True)), chain)
+
+    def _members(self, items: list[tuple[Any, Any]]) -> list[tuple[str, str, Any]]:
+        """The members by their keys' text, in its order by code point, which is that of UTF-8 bytes."""
+        members: dict[str, Any] = {}
+        for key, item in items:
+            name = key_text(key)
+            if name is None:
+                raise self._error(f"a key of type {_type_name(type(key))} has no canonical JSON")
+            if name in members:
+                raise self._error(f"two keys are both {_string(name)} in JSON")
+            members[name] = item
+        return [(name, _string(name) + ":", members[name]) for name in sorted(members)]
+
+    def _error(self, reason: str) -> ArgsError:
+        path = "args" + "".join(container.path() for container in self.open[1:])
+        if len(path) > _LONGEST_PATH:
+            path = f"{path[: _LONGEST_PATH // 2]}…{path[-_LONGEST_PATH // 2 :]}"
+        return ArgsError(f"{path}: {reason}")
+
+
+def key_text(key: Any) -> str | None:
+    """The text of an object's key; None if it has none."""
+    try:
+        for _ in range(MAX_STEPS):
+            text = key if type(key) is str else _leaf(key)
+            if text is not None or container_kind(type(key)) is not None:
+                return text
+            key = plain_step(key)
+    except Exception:  # noqa: BLE001, S110 - the key's own code ran
+        pass
+    return None
+
+
+def _leaf(value: Any) -> str | None:
+    """The text of an exact str, number, bool or None; None for all else. ValueError for endless digits."""
+    kind = type(value)
+    if kind is str:
+        return _string(value)
+    if kind is int:
+        return int.__repr__(value)
+    if kind is float and not isfinite(value):
+        return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if kind is float or kind is bool or value is None:
+        return orjson.dumps(value).decode()
+    return None
+
+
+def _string(value: str) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:
+        parts = (
+            f"\\u{ord(part):04x}" if _SURROGATE.fullmatch(part) else orjson.dumps(part)[1:-1].decode()
+            for part in _SURROGATE.split(value)
+        )
+        return f'"{"".join(parts)}"'

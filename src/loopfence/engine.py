@@ -1,0 +1,241 @@
+"""What sync and async share: from arguments to a request, and from a store's answer to a verdict. No I/O."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from loopfence.errors import ConfigError
+from loopfence.policy import Limits, micros
+from loopfence.results import is_null, result_digest
+from loopfence.settings import UNSET, Settings
+from loopfence.signature import default_key, digest, select_fields
+from loopfence.store.keys import encode, encode_name
+from loopfence.store.tally import Call, Report, Tally
+from loopfence.verdict import Level, Verdict, judge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MAX_CALL_ID = 16
+MAX_KEPT_ARGS = 4096
+_MAX_TOOLS = 1024
+
+
+class Named(NamedTuple):
+    """A session's id as the caller gave it, and as it stands in keys."""
+
+    id: str
+    key: str
+
+
+class Question(NamedTuple):
+    """A call on its way to the store, with what the verdict on it needs."""
+
+    call: Call
+    session: str
+    tool: str
+    call_id: str
+    limits: Limits
+    progress: bool
+
+
+class _CallIds:
+    """Ids for calls that were given none: unique in every process, forks included."""
+
+    def __init__(self) -> None:
+        self.renew()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self.renew)
+
+    def renew(self) -> None:
+        self._prefix = secrets.token_urlsafe(6)
+        self._numbers = itertools.count()
+
+    def next(self) -> str:
+        return f"{self._prefix}{next(self._numbers):x}"
+
+
+_call_ids = _CallIds()
+
+
+class Engine:
+    """The pure half of a guard."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.policy = settings.policy
+        self.max_age = micros(settings.policy.max_age)
+        self._tools: dict[str, tuple[Limits, str]] = {}
+
+    def name(self, session_id: str) -> Named:
+        """Check a session's id; ConfigError where it is empty, too long or no string."""
+        return Named(session_id, encode_name("session", session_id))
+
+    def ask(self, session: Named, tool: str, args: Any, call_id: str | None) -> Question:
+        """The request for one call. ConfigError, ArgsError: the input is bad and nothing was sent."""
+        limits, tool_key = self._tool(tool)
+        if call_id is None:
+            call_id = member_id = _call_ids.next()
+        else:
+            member_id = _stored_id(call_id)
+        signature, text = self._sign(limits, tool, args)
+        policy, settings = self.policy, self.settings
+        stop = limits.stop if limits.stop is not None and policy.enforce else 0
+        call = Call(
+            session.key,
+            signature,
+            member_id,
+            tool_key,
+            policy.window,
+            self.max_age,
+            limits.pace,
+            stop,
+            f"{tool_key} was called {stop} times without progress" if stop else "",
+            _cut(text) if settings.keep_args else None,
+            limits.rule.exempt,
+        )
+        progress = limits.rule.progress is not False and limits.makes_progress(args)
+        return Question(call, session.id, tool, call_id, limits, progress)
+
+    def ask_many(self, calls: Iterable[tuple[str, str, Any]]) -> list[Question]:
+        """The requests for many (session id, tool, args)."""
+        return [self.ask(self.name(session), tool, args, None) for session, tool, args in calls]
+
+    def new_id(self) -> str:
+        """An id that no other call has, in no process."""
+        return _call_ids.next()
+
+    def answer(self, question: Question, tally: Tally) -> Verdict:
+        """The verdict on a call, from what the store counted."""
+        call, session, tool, call_id, limits, progress = question
+        level, rule, limit = judge(self.policy, tally, limits)
+        exempt = limits.rule.exempt
+        stopped = rule == "repeat" and level is Level.STOP and self.policy.enforce
+        return Verdict(
+            level=level,
+            allowed=level < Level.BLOCK or (not self.policy.enforce and rule != "halted"),
+            rule=rule,
+            count=0 if exempt else tally.repeats,
+            total=0 if exempt else tally.total,
+            size=tally.size - exempt,
+            window=call.window,
+            threshold=limits.threshold,
+            limit=limit,
+            streak=tally.failed if rule == "failures" else tally.stagnant if rule == "stagnation" else 0,
+            tool=tool,
+            signature=call.signature,
+            session=session,
+            call_id=call_id,
+            duplicate=tally.duplicate,
+            source=tally.source,
+            degraded=tally.degraded,
+            progress=progress,
+            halted=call.halt_reason if stopped else tally.halted,
+        )
+
+    def report(self, verdict: Verdict, result: Any, ok: bool) -> Report | None:  # noqa: FBT001 - as the caller names it
+        """The report on a verdict's call, or None where there is nothing to report: it was not allowed to run."""
+        if not verdict.allowed:
+            return None
+        limits, tool_key = self._tool(verdict.tool)
+        session_key, call_id = encode(verdict.session), _stored_id(verdict.call_id)
+        return self._report(session_key, verdict.signature, call_id, tool_key, limits, verdict.progress, result, ok)
+
+    def report_call(
+        self,
+        session: Named,
+        tool: str,
+        args: Any,
+        call_id: str,
+        result: Any,
+        ok: bool,  # noqa: FBT001 - as the caller names it
+    ) -> Report:
+        """The report on a call that another process recorded under `call_id`."""
+        limits, tool_key = self._tool(tool)
+        signature, _ = self._sign(limits, tool, args)
+        progress = limits.makes_progress(args)
+        return self._report(session.key, signature, _stored_id(call_id), tool_key, limits, progress, result, ok)
+
+    def is_exempt(self, tool: str) -> bool:
+        """Whether calls of this tool are never counted."""
+        return self._tool(tool)[0].rule.exempt
+
+    def halt_reason(self, reason: str) -> str:
+        """Check an operator's reason for a halt: a non-empty string; at most 500 characters of it are kept."""
+        if not isinstance(reason, str) or not reason.strip():
+            raise ConfigError(f"reason must be a non-empty string (got {reason!r})")
+        return reason[:500].encode("utf-8", "replace").decode()
+
+    def _report(
+        self,
+        session_key: str,
+        signature: str,
+        call_id: str,
+        tool_key: str,
+        limits: Limits,
+        progress: bool,  # noqa: FBT001
+        result: Any,
+        ok: bool,  # noqa: FBT001
+    ) -> Report:
+        known = None
+        if result is not UNSET:
+            ignore = limits.rule.result_ignore
+            known = result_digest(result, ignore=ignore, masks=limits.masks, secret=self.settings.secret)
+        stagnates = known is not None and limits.rule.progress is False and not is_null(result)
+        return Report(
+            session_key,
+            signature,
+            call_id,
+            tool_key,
+            self.max_age,
+            bool(ok),
+            known or "",
+            progress,
+            stagnates,
+        )
+
+    def _tool(self, tool: str) -> tuple[Limits, str]:
+        try:
+            return self._tools[tool]
+        except (KeyError, TypeError):
+            found = self.policy.limits(tool) if isinstance(tool, str) else None, encode_name("tool", tool)
+        # Tool names come from a model: a bounded memory of them.
+        if len(self._tools) >= _MAX_TOOLS:
+            self._tools.clear()
+        assert found[0] is not None  # noqa: S101 - encode_name refused everything but strings
+        self._tools[tool] = limits, key = found[0], found[1]
+        return limits, key
+
+    def _sign(self, limits: Limits, tool: str, args: Any) -> tuple[str, str]:
+        if limits.selects:
+            args = select_fields(args, limits.rule.ignore, limits.rule.only)
+        key = self.settings.key
+        if key is None:
+            tool, text = default_key(tool, args)
+            tool_key = self._tools[tool][1]
+        else:
+            tool, text = _checked_key(key(tool, args))
+            tool_key = encode_name("tool", tool)
+        return f"{tool_key}:{digest(text, self.settings.secret)}", text
+
+
+def _checked_key(named: Any) -> tuple[str, str]:
+    if not isinstance(named, tuple) or len(named) != 2 or not all(isinstance(part, str) for part in named):
+        raise ConfigError(f"key must return a tuple of two strings (got {type(named).__name__})")
+    tool, text = named
+    return tool, text
+
+
+def _stored_id(call_id: Any) -> str:
+    if not isinstance(call_id, str) or not call_id:
+        raise ConfigError(f"call_id must be a non-empty string or None (got {call_id!r:.80})")
+    return encode(call_id) if len(call_id) <= MAX_CALL_ID else digest(call_id)
+
+
+def _cut(text: str) -> str:
+    if len(text) <= MAX_KEPT_ARGS // 4:
+        return text
+    return text.encode("utf-8", "replace")[:MAX_KEPT_ARGS].decode("utf-8", "ignore")

@@ -1,0 +1,101 @@
+"""The synchronous Redis shell: sends the steps, keeps to the outage policy; no rule is decided here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import redis.exceptions
+
+from loopfence.errors import StoreError
+from loopfence.store.connect import UNAVAILABLE, translate
+from loopfence.store.keys import session_of, session_pattern
+from loopfence.store.scripts import Command, Commands, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from loopfence.store.outage import Outage
+    from loopfence.store.tally import Call, Contents, Report, Tally
+
+T = TypeVar("T")
+
+
+class RedisStore:
+    """Windows in Redis, through a redis-py client."""
+
+    def __init__(self, client: Any, commands: Commands, outage: Outage, *, owned: bool) -> None:
+        self._client = client
+        self._commands = commands
+        self._outage = outage
+        self._owned = owned
+
+    def _send(self, command: Command[T]) -> T:
+        arguments = (len(command.keys), *command.keys, *command.argv)
+        try:
+            try:
+                reply = self._client.execute_command("EVALSHA", command.script.sha, *arguments)
+            except redis.exceptions.NoScriptError:
+                reply = self._client.execute_command("EVAL", command.script.text, *arguments)
+        except (*UNAVAILABLE, redis.exceptions.RedisError) as error:
+            raise translate(error) from None
+        return command.parse(reply)
+
+    def _ask(self, command: Command[T], instead: Callable[[], T]) -> T:
+        if self._outage.admit():
+            try:
+                reply = self._send(command)
+            except StoreError as error:
+                self._outage.failed(error)
+            else:
+                self._outage.succeeded()
+                return reply
+        else:
+            self._outage.skipped()
+        return instead()
+
+    def record(self, call: Call) -> Tally:
+        local = self._outage.local.record
+        return self._ask(self._commands.record(call), lambda: self._outage.tally(call, local))
+
+    def record_many(self, calls: list[Call]) -> list[Tally]:
+        return [self.record(call) for call in calls]
+
+    def peek(self, call: Call) -> Tally:
+        local = self._outage.local.peek
+        return self._ask(self._commands.peek(call), lambda: self._outage.tally(call, local))
+
+    def report(self, report: Report) -> None:
+        self._ask(self._commands.report(report), lambda: self._outage.local.report(report))
+
+    def progress(self, session: str, owner: str, token: str) -> None:
+        local = self._outage.local
+        self._ask(self._commands.progress(session, owner, token), lambda: local.progress(session, owner, token))
+
+    def halt(self, session: str, reason: str) -> None:
+        self._ask(self._commands.halt(session, reason), lambda: self._outage.local.halt(session, reason))
+
+    def resume(self, session: str) -> None:
+        self._ask(self._commands.resume(session), lambda: self._outage.local.resume(session))
+
+    def reset(self, session: str) -> None:
+        self._ask(self._commands.reset(session), lambda: self._outage.local.reset(session))
+
+    def contents(self, session: str) -> Contents:
+        return self._ask(self._commands.contents(session), lambda: self._outage.local.contents(session))
+
+    def sessions(self) -> Iterator[str]:
+        namespace = self._commands.namespace
+        seen: set[str] = set()
+        try:
+            for key in self._client.scan_iter(match=session_pattern(namespace), count=1000):
+                session = session_of(namespace, text_of(key))
+                # SCAN may return a key twice, and a session has two keys that match.
+                if session is not None and session not in seen:
+                    seen.add(session)
+                    yield session
+        except (*UNAVAILABLE, redis.exceptions.RedisError) as error:
+            raise translate(error) from None
+
+    def close(self) -> None:
+        if self._owned:
+            self._client.close()
