@@ -54,8 +54,8 @@ class Hooks(Generic[T]):
     """Runs the tool: gives its answer, or an awaitable of it."""
     refuse: Callable[[Verdict], T]
     """Gives (or raises) what the model sees in place of a result."""
-    outcome: Callable[[T], dict[str, Any]]
-    """Turns an answer into what is reported: `result=` where it is known, `ok=`."""
+    outcome: Callable[[T], dict[str, Any] | None]
+    """Turns an answer into what is reported: `result=` where it is known, `ok=`; None = the call is not over."""
     not_a_failure: tuple[type[BaseException], ...] = ()
     """Exceptions that are the framework's control flow: nothing is reported."""
 
@@ -137,9 +137,12 @@ class Adapter:
         runs that may share a session: equal calls of one turn are then one occurrence. `args` may be
         a JSON text; one that does not parse is compared as it stands.
         """
+        return Call(self.named(source, ids) or self._made_up, tool, _parsed(args), turn)
+
+    def named(self, source: Any, ids: Sequence[str | None] = ()) -> str | None:
+        """The session's id as the user, the context or the framework names it; None where none of them does."""
         own = self._session(source) if self._session is not None else None
-        session = own or current_session() or _joined(ids) or self._made_up
-        return Call(session, tool, _parsed(args), turn)
+        return own or current_session() or _joined(ids) or None
 
     def check(self, call: Call) -> Verdict | None:
         """Record the call and judge it; None when there is nothing to judge by, and the tool may run."""
@@ -156,6 +159,11 @@ class Adapter:
     async def areport(self, verdict: Verdict | None, **outcome: Any) -> None:
         """Do what `report` does, without blocking the event loop."""
         await _adrive(_reporting(self._async, verdict, outcome))
+
+    async def anote_progress(self, session: str) -> None:
+        """Tell the guard of a new user turn, or of anything else that makes earlier repeats no repeats."""
+        with _contained("progress", session):
+            await self._async.session(session).note_progress()
 
     def around(self, call: Call, hooks: Hooks[T]) -> T:
         """Check, run the tool unless refused, and report how it ended."""
@@ -198,7 +206,9 @@ def _around(guard: LoopGuard | AsyncLoopGuard, call: Call, hooks: Hooks[T]) -> S
     except Exception:
         yield from _reporting(guard, verdict, {"ok": False})
         raise
-    yield from _reporting(guard, verdict, hooks.outcome(answer))
+    outcome = hooks.outcome(answer)
+    if outcome is not None:
+        yield from _reporting(guard, verdict, outcome)
     return answer
 
 
@@ -231,14 +241,14 @@ async def _adrive(steps: Steps[T]) -> T:
 
 
 @contextmanager
-def _contained(step: str, tool: str) -> Iterator[None]:
+def _contained(step: str, name: str) -> Iterator[None]:
     """Keep the guard's own errors out of the agent: frameworks swallow them or abort the run on them."""
     try:
         yield
     except ArgsError as error:
-        log.warning("not guarded: arguments of tool %r have no canonical form: %s", tool, error)
+        log.warning("not guarded: arguments of tool %r have no canonical form: %s", name, error)
     except LoopfenceError as error:
-        log.error("not guarded: %s of tool %r failed: %s", step, tool, error)  # noqa: TRY400 - one line
+        log.error("not guarded: %s of %r failed: %s", step, name, error)  # noqa: TRY400 - one line
 
 
 def _joined(ids: Sequence[str | None]) -> str:
