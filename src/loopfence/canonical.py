@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from loopfence.errors import ArgsError
-from loopfence.plain import MAX_STEPS, container_kind, is_plain, plain_step
+from loopfence.plain import MAX_STEPS, container_kind, plain_step, steps_left
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MAX_DEPTH = 1000
 """Levels of nesting that have a form: what `orjson.loads` reads back (1024), rounded down."""
 
-MAX_RESULT_VALUES = 1_000_000
+MAX_RESULT_STEPS = 1_000_000
 """Values that a result may hold; one that shares its parts can hold more than any machine could write."""
 
 # orjson sees exact str, int, float, bool, None, list, tuple and dict, enums and UUIDs by itself; everything
@@ -35,6 +35,8 @@ _OPTIONS = (
 _SURROGATE = re.compile("([\ud800-\udfff])")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*").fullmatch
 _LONGEST_PATH = 200
+_WRITTEN_DEPTH = 8
+"""How deep orjson is tried with a part where it failed with the whole: a bound, as each try walks the part."""
 _type_name = type.__dict__["__name__"].__get__
 """A class's own name, whatever its metaclass says."""
 
@@ -70,22 +72,30 @@ def canonical_bytes(value: Any) -> bytes:
             raise interrupt from None  # a Ctrl-C inside `plain_step` is no matter of JSON
         return _Spelling(inf).spell(value).encode()
     # orjson writes NaN as null: where there is a null, it must have been a None.
-    if b"null" not in text or is_plain(value, inf):
+    if b"null" not in text or steps_left(value, 2 * len(text)) >= 0:
         return text
     return _Spelling(inf).spell(value).encode()
 
 
 def canonical_result(value: Any) -> str:
-    """`canonical_json` of what a tool returned, which may be anything; ArgsError past a million values.
+    """`canonical_json` of what a tool returned, which may be anything; ArgsError past a million steps.
 
-    Plain data alone is left to orjson, which ends the process at an enum whose value raises.
+    It walks before it lets orjson write: orjson ends the process at an enum whose value raises, and never
+    ends where a value shares its parts over and over.
     """
-    if is_plain(value, MAX_RESULT_VALUES):
-        try:
-            return orjson.dumps(value, None, _OPTIONS).decode()
-        except orjson.JSONEncodeError:
-            pass
-    return _Spelling(MAX_RESULT_VALUES).spell(value)
+    text, left = _written(value, MAX_RESULT_STEPS)
+    return _Spelling(left).spell(value) if text is None else text
+
+
+def _written(value: Any, most: float) -> tuple[str | None, float]:
+    """What orjson writes, None where this is not the form; and the steps that are left."""
+    left = steps_left(value, most)
+    if left < 0:
+        return None, most
+    try:
+        return orjson.dumps(value, plain_step, _OPTIONS).decode(), left
+    except (orjson.JSONEncodeError, UnicodeDecodeError):
+        return None, most
 
 
 class _Container:
@@ -118,8 +128,9 @@ class _Container:
 class _Spelling:
     """The form without orjson's limits; it keeps its own stack, so that no nesting can overflow one."""
 
-    def __init__(self, most: float) -> None:
-        self.most = most
+    def __init__(self, left: float) -> None:
+        self.left = left
+        """How many values more it may hold."""
         self.open: list[_Container] = []
         self.around: set[int] = set()
 
@@ -130,11 +141,11 @@ class _Spelling:
             top = self.open[-1]
             for step, prefix, item in top.left:
                 top.step = step
-                inner, text = self._value(item)
-                top.done.append(prefix + text)
-                if inner is not None:
-                    self.open.append(inner)
-                    self.around.update(map(id, inner.chain))
+                text = self._text(item)
+                if text is not None:
+                    top.done.append(prefix + text)
+                else:
+                    top.done.append(prefix)
                     break
             else:
                 if top is outside:
@@ -143,40 +154,50 @@ class _Spelling:
                 self.around.difference_update(map(id, top.chain))
                 self.open[-1].done[-1] += top.text()
 
-    def _value(self, value: Any) -> tuple[_Container | None, str]:
-        """The text of a leaf, or a container that begins."""
+    def _text(self, value: Any) -> str | None:
+        """The text of a leaf, or of a container that orjson can write; None for one that is open now."""
         chain: list[Any] = []
         while len(chain) <= MAX_STEPS:
-            kind = type(value)
             try:
                 text = _leaf(value)
             except ValueError as error:
                 raise self._error("the integer has too many digits for canonical JSON") from error
             if text is not None:
-                return None, text
+                return text
             if id(value) in self.around:
                 raise self._error("the value holds itself")
             chain.append(value)
+            kind = type(value)
             base = container_kind(kind)
             if base is not None:
-                return self._container(base, value, chain), ""
+                return self._open(base, value, chain)
             try:
                 value = plain_step(value)
             except Exception as error:
                 raise self._error(f"{_type_name(kind)} has no canonical JSON") from error
         raise self._error(f"more than {MAX_DEPTH} levels have no canonical JSON")
 
-    def _container(self, base: Any, value: Any, chain: list[Any]) -> _Container:
-        if len(self.open) > MAX_DEPTH:
+    def _open(self, base: Any, value: Any, chain: list[Any]) -> str | None:
+        depth = len(self.open)
+        if depth > MAX_DEPTH:
             raise self._error(f"more than {MAX_DEPTH} levels have no canonical JSON")
+        if 1 < depth <= _WRITTEN_DEPTH:
+            text, self.left = _written(value, self.left)
+            if text is not None:
+                return text
         items = list(dict.items(value) if base is dict else base.__iter__(value))
-        self.most -= len(items)
-        if self.most < 0:
+        self.left -= len(items)
+        if self.left < 0:
             raise self._error("too many values")
         if base is dict:
-            return _Container(dict, iter(self._members(items)), chain)
-        steps = range(len(items)) if base in (list, tuple) else [None] * len(items)
-        return _Container(base, ((step, "", item) for step, item in zip(steps, items, strict=True)), chain)
+            left: Iterator[tuple[Any, str, Any]] = iter(self._members(items))
+        elif base is list or base is tuple:
+            left = ((index, "", item) for index, item in enumerate(items))
+        else:
+            left = ((None, "", item) for item in items)
+        self.open.append(_Container(base, left, chain))
+        self.around.update(map(id, chain))
+        return None
 
     def _members(self, items: list[tuple[Any, Any]]) -> list[tuple[str, str, Any]]:
         """The members by their keys' text, in its order by code point, which is that of UTF-8 bytes."""

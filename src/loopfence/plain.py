@@ -18,24 +18,32 @@ MAX_STEPS = 1000
 _CONTAINERS: tuple[Any, ...] = (dict, list, tuple, set, frozenset)
 
 
-def is_plain(value: Any, most: float) -> bool:
-    """Whether `value` is exact JSON types without NaN and infinities, and at most `most` values."""
+def steps_left(value: Any, most: float) -> float:
+    """What is left of `most` steps after a walk that finds neither NaN nor an infinity, else -1.
+
+    Also -1 for a value that takes more steps, or that may have no form: those are for the careful way.
+    """
     todo: list[Any] = [(value,)]
-    for items in todo:
-        most -= len(items)
-        if most < 0:
-            return False
-        for item in items:
-            kind = type(item)
-            if kind is str or kind is int or item is None or kind is bool:
-                continue
-            if kind is dict:
-                todo.append(list(item.values()))
-            elif kind is list or kind is tuple:
-                todo.append(item)
-            elif kind is not float or not isfinite(item):
-                return False
-    return True
+    try:
+        for items in todo:
+            most -= len(items)
+            if most < 0:
+                return -1
+            for item in items:
+                kind = type(item)
+                if kind is str or kind is int or item is None or kind is bool:
+                    continue
+                if kind is dict:
+                    todo.append(item.values())
+                elif kind is list or kind is tuple:
+                    todo.append(item)
+                elif kind is not float:
+                    todo.append((plain_step(item),))
+                elif not isfinite(item):
+                    return -1
+    except Exception:  # noqa: BLE001 - an item's own code ran, or another thread changed a dict
+        return -1
+    return most
 
 
 def plain_step(value: Any) -> Any:
