@@ -1,6 +1,7 @@
 """loopfence: the loop guard for fleets of LLM agents."""
 
 from loopfence.aio import AsyncLoopGuard, AsyncSession
+from loopfence.classic import Allow, AsyncLoopBreaker, Break, LoopBreaker, LoopDecision, LoopDetector
 from loopfence.context import current_session, session
 from loopfence.errors import (
     ArgsError,
@@ -18,12 +19,18 @@ from loopfence.snapshot import Occurrence, SessionSnapshot
 from loopfence.verdict import Level, Verdict
 
 __all__ = [
+    "Allow",
     "ArgsError",
+    "AsyncLoopBreaker",
     "AsyncLoopGuard",
     "AsyncSession",
+    "Break",
     "ConfigError",
     "Level",
+    "LoopBreaker",
+    "LoopDecision",
     "LoopDetectedError",
+    "LoopDetector",
     "LoopGuard",
     "LoopfenceError",
     "Occurrence",

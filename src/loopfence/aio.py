@@ -6,18 +6,20 @@ import uuid
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self
 
+from loopfence.call_ids import new_id
 from loopfence.decorator import guarded
 from loopfence.engine import Engine
 from loopfence.guard import Function, LoopGuard, Session
-from loopfence.options import Configured, memory_store, redis_parts
+from loopfence.options import Configured
 from loopfence.session import SessionBase, ToolCall
 from loopfence.settings import UNSET, Settings
-from loopfence.store.memory import AsyncMemoryStore, Space
+from loopfence.store.open import open_async_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
     from loopfence.snapshot import SessionSnapshot
+    from loopfence.store.memory import Space
     from loopfence.store.tally import AsyncStore
     from loopfence.verdict import Verdict
 
@@ -55,7 +57,7 @@ class AsyncSession(SessionBase):
         await self._store.report(self._engine.report_call(self._named, tool, args, call_id, result, ok))
 
     async def note_progress(self) -> None:
-        await self._store.progress(self._named.key, "", self._engine.new_id())
+        await self._store.progress(self._named.key, "", new_id())
 
     async def is_looping(self) -> bool:
         return self._loops(await self.snapshot())
@@ -99,14 +101,7 @@ class AsyncLoopGuard(Configured, AsyncSession):
 
     def _configure(self, settings: Settings, space: Space | None, session: str | None) -> None:
         self._settings, self._space = settings, space
-        engine = Engine(settings)
-        if settings.in_memory:
-            store: AsyncStore = AsyncMemoryStore(memory_store(settings, space))
-        else:
-            from loopfence.store.aio import AsyncRedisStore
-
-            client, commands, outage = redis_parts(settings, asynchronous=True)
-            store = AsyncRedisStore(client, commands, outage, owned=settings.client is None)
+        engine, store = Engine(settings), open_async_store(settings, space)
         AsyncSession.__init__(self, engine, store, engine.name(session or str(uuid.uuid4())))
 
     def session(self, session_id: str) -> AsyncSession:

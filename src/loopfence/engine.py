@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-import os
-import secrets
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from loopfence.call_ids import new_id
 from loopfence.errors import ConfigError
 from loopfence.policy import Limits, micros
 from loopfence.results import is_null, result_digest
@@ -42,25 +40,6 @@ class Question(NamedTuple):
     progress: bool
 
 
-class _CallIds:
-    """Ids for calls that were given none: unique in every process, forks included."""
-
-    def __init__(self) -> None:
-        self.renew()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self.renew)
-
-    def renew(self) -> None:
-        self._prefix = secrets.token_urlsafe(6)
-        self._numbers = itertools.count()
-
-    def next(self) -> str:
-        return f"{self._prefix}{next(self._numbers):x}"
-
-
-_call_ids = _CallIds()
-
-
 class Engine:
     """The pure half of a guard."""
 
@@ -78,7 +57,7 @@ class Engine:
         """The request for one call. ConfigError, ArgsError: the input is bad and nothing was sent."""
         limits, tool_key = self._tool(tool)
         if call_id is None:
-            call_id = member_id = _call_ids.next()
+            call_id = member_id = new_id()
         else:
             member_id = _stored_id(call_id)
         signature, text = self._sign(limits, tool, args)
@@ -103,10 +82,6 @@ class Engine:
     def ask_many(self, calls: Iterable[tuple[str, str, Any]]) -> list[Question]:
         """The requests for many (session id, tool, args)."""
         return [self.ask(self.name(session), tool, args, None) for session, tool, args in calls]
-
-    def new_id(self) -> str:
-        """An id that no other call has, in no process."""
-        return _call_ids.next()
 
     def answer(self, question: Question, tally: Tally) -> Verdict:
         """The verdict on a call, from what the store counted."""

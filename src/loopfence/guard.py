@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from loopfence.call_ids import new_id
 from loopfence.decorator import guarded
 from loopfence.engine import Engine
-from loopfence.options import Configured, memory_store, redis_parts
+from loopfence.options import Configured
 from loopfence.session import SessionBase, ToolCall
 from loopfence.settings import UNSET, Settings
+from loopfence.store.open import open_store
 
 if TYPE_CHECKING:
     from loopfence.aio import AsyncLoopGuard
@@ -79,7 +81,7 @@ class Session(SessionBase):
 
         Every earlier occurrence stops counting, and the streaks of all tools end.
         """
-        self._store.progress(self._named.key, "", self._engine.new_id())
+        self._store.progress(self._named.key, "", new_id())
 
     def is_looping(self) -> bool:
         """Whether any call in the window has reached its threshold without progress."""
@@ -133,14 +135,7 @@ class LoopGuard(Configured, Session):
 
     def _configure(self, settings: Settings, space: Space | None, session: str | None) -> None:
         self._settings, self._space = settings, space
-        engine = Engine(settings)
-        if settings.in_memory:
-            store: Store = memory_store(settings, space)
-        else:
-            from loopfence.store.sync import RedisStore
-
-            client, commands, outage = redis_parts(settings, asynchronous=False)
-            store = RedisStore(client, commands, outage, owned=settings.client is None)
+        engine, store = Engine(settings), open_store(settings, space)
         Session.__init__(self, engine, store, engine.name(session or str(uuid.uuid4())))
 
     def session(self, session_id: str) -> Session:

@@ -38,13 +38,22 @@ def intent_fingerprint(path: str, body: bytes) -> int:
     no difference; another path, message, role, system prompt or tool does. A body that is no LLM request, or
     no JSON, counts byte by byte. Never raises on any body.
     """
-    try:
-        intent = _intent(json.loads(body))
-        if intent is not None:
-            return _fingerprint([path, intent])
-    except (ValueError, ArgsError, RecursionError):
-        pass  # no JSON, or deeper than any request
+    request = llm_request(body)
+    if request is not None:
+        try:
+            return intent_fingerprint_value(path, request)
+        except ArgsError:
+            pass  # deeper than any request
     return xxh3_64_intdigest(canonical_json(path).encode() + b"\n" + body)
+
+
+def llm_request(body: bytes) -> dict[str, Any] | None:
+    """The parsed body of an LLM request in any of the dialects; None for anything else."""
+    try:
+        request = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return request if isinstance(request, dict) and _is_llm_request(_asked(request)) else None
 
 
 def intent_fingerprint_value(path: str, value: Any) -> int:
@@ -67,12 +76,21 @@ def _intent(request: Any) -> dict[str, Any] | None:
     """The fields that say what is asked, each in one form; None where the value is no LLM request."""
     if not isinstance(request, dict):
         return None
-    asked = {_OTHER_SPELLING.get(name) or name: value for name, value in request.items() if value}
+    asked = _asked(request)
     if not _is_llm_request(asked):
         return None
     history = _History()
     forms = ((_VERBATIM, _same), (_INSTRUCTIONS, history.content), (_TURNS, history.turns), (_TOOLS, _tools))
     return {name: form(asked[name]) for names, form in forms for name in names if name in asked}
+
+
+def _asked(request: dict[str, Any]) -> dict[str, Any]:
+    return {_OTHER_SPELLING.get(name) or name: value for name, value in request.items() if value}
+
+
+def plain_content(content: Any) -> Any:
+    """A message's content in its one form: text parts are strings, and a single one is the content."""
+    return _History().content(content)
 
 
 def _is_llm_request(asked: dict[str, Any]) -> bool:

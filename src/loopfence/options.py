@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
-from loopfence.errors import ConfigError
 from loopfence.settings import UNSET, Given, KeyFunction, Settings, resolve
-from loopfence.store.memory import MemoryStore, Space, named_space
-from loopfence.store.outage import OnOutage, Outage
-from loopfence.store.scripts import Commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from loopfence.engine import Engine
     from loopfence.policy import Policy, ToolRule
+    from loopfence.store.memory import Space
+    from loopfence.store.outage import OnOutage
 
 
 class Configured:
@@ -92,8 +89,7 @@ class Configured:
             keep_args=keep_args,
             clock=clock,
         )
-        space = named_space(settings.url.removeprefix("memory://")) if settings.in_memory else None
-        self._configure(settings, space, session)
+        self._configure(settings, space_of(settings), session)
 
     def _configure(self, settings: Settings, space: Space | None, session: str | None) -> None:
         raise NotImplementedError
@@ -104,27 +100,3 @@ class Configured:
         return self._engine.policy
 
     _engine: Engine
-
-
-def memory_store(settings: Settings, space: Space | None) -> MemoryStore:
-    """The store of a `memory://` guard."""
-    clock = settings.clock or time.time
-    return MemoryStore(space, namespace=settings.namespace, ttl=settings.ttl_ms, clock=clock)
-
-
-def redis_parts(settings: Settings, *, asynchronous: bool) -> tuple[Any, Commands, Outage]:
-    """Client, commands and outage policy of a guard on Redis; redis-py is imported here and not before."""
-    import inspect
-
-    from loopfence.store.connect import connect
-
-    client = settings.client
-    if client is None:
-        client = connect(settings.url, settings.timeout, asynchronous=asynchronous)
-    elif not hasattr(client, "execute_command"):
-        raise ConfigError(f"client must be a redis-py client (got {type(client).__name__})")
-    elif inspect.iscoroutinefunction(client.execute_command) is not asynchronous:
-        kind, twin = ("an asyncio", "LoopGuard") if asynchronous else ("a synchronous", "AsyncLoopGuard")
-        raise ConfigError(f"client must be {kind} redis-py client here; give this one to {twin}")
-    local = MemoryStore(namespace=settings.namespace, ttl=settings.ttl_ms, source="local")
-    return client, Commands(settings.namespace, settings.ttl_ms), Outage(settings.on_outage, local)
