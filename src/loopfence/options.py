@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from loopfence.settings import UNSET, Given, KeyFunction, Settings, resolve
+from loopfence.store.open import space_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
