@@ -158,9 +158,7 @@ def test_another_question_is_another_intent(dialect: str, steps: tuple[Any, ...]
         ("gemini", ("contents", 0), {"parts": [{"text": "Weather in Paris?"}]}),
     ],
 )
-def test_other_ways_to_say_the_same_are_the_same_intent(
-    dialect: str, steps: tuple[Any, ...], to: Any
-) -> None:
+def test_other_ways_to_say_the_same_are_the_same_intent(dialect: str, steps: tuple[Any, ...], to: Any) -> None:
     path, request = DIALECTS[dialect]
     assert fingerprint(path, edited(request, *steps, to=to)) == GOLDEN[dialect]
 
@@ -190,9 +188,7 @@ def test_ids_that_a_model_made_up_again_make_no_difference(dialect: str, old: st
 
 def test_which_call_a_result_answers_is_part_of_the_intent() -> None:
     def asked(first: str, second: str) -> dict[str, Any]:
-        calls = [
-            {"id": i, "type": "function", "function": {"name": "f", "arguments": "{}"}} for i in ("a", "b")
-        ]
+        calls = [{"id": i, "type": "function", "function": {"name": "f", "arguments": "{}"}} for i in ("a", "b")]
         answers = [{"role": "tool", "tool_call_id": i, "content": i} for i in (first, second)]
         return {"messages": [{"role": "assistant", "tool_calls": calls}, *answers]}
 

@@ -39,8 +39,6 @@ def fingerprint(path: str, request: Any) -> int:
         b"\xff\xfe\x00",
         b"[" * 100_000,
         b'{"messages":[' + b"[" * 5_000 + b"]" * 5_000 + b"]}",
-        b'{"messages":[{"content":' + b'[{"type":"tool_result","content":' * 300 + b"1" + b"}]" * 300
-        + b"}]}",
         b'{"messages":[{"role":"user","content":' + b"9" * 5_000 + b"}]}",
     ],
     ids=lambda body: body[:24],
@@ -80,9 +78,7 @@ def test_what_only_json_can_say_is_kept_apart() -> None:
 
 
 def test_a_parsed_value_that_is_no_llm_request_counts_by_its_canonical_json() -> None:
-    assert intent_fingerprint_value("/p", {"b": 1, "a": 2}) == intent_fingerprint_value(
-        "/p", {"a": 2, "b": 1}
-    )
+    assert intent_fingerprint_value("/p", {"b": 1, "a": 2}) == intent_fingerprint_value("/p", {"a": 2, "b": 1})
     assert intent_fingerprint_value("/p", {"a": 2}) == xxh3_64_intdigest(b'{"/p":{"a":2}}')
     with pytest.raises(ArgsError):
         intent_fingerprint_value("/p", {"a": object()})
@@ -124,9 +120,7 @@ def test_fields_of_an_unexpected_type_do_no_harm() -> None:
             }
             assert fingerprint("/c", request) == intent_fingerprint_value("/c", request)
         for name in ("type", "id", "tool_use_id", "content", "functionCall", "functionResponse", "text"):
-            request = {
-                "messages": [{"role": "user", "content": [{"type": "tool_result", "x": 1, name: value}]}]
-            }
+            request = {"messages": [{"role": "user", "content": [{"type": "tool_result", "x": 1, name: value}]}]}
             assert fingerprint("/c", request) == intent_fingerprint_value("/c", request)
 
 
@@ -157,9 +151,7 @@ messages = st.lists(
 )
 
 
-@given(
-    messages, st.dictionaries(st.sampled_from(["temperature", "seed", "user", "stream", "n"]), json_values)
-)
+@given(messages, st.dictionaries(st.sampled_from(["temperature", "seed", "user", "stream", "n"]), json_values))
 def test_no_history_is_changed_by_sampling_fields(history: list[Any], sampling: dict[str, Any]) -> None:
     plain = {"messages": history}
     before = copy.deepcopy(plain)

@@ -61,10 +61,7 @@ def intent_fingerprint_value(path: str, value: Any) -> int:
 
     One that is no LLM request counts by its canonical JSON; ArgsError where it has none.
     """
-    try:
-        intent = _intent(value)
-    except RecursionError:
-        intent = None
+    intent = _intent(value)
     return _fingerprint({path: value} if intent is None else [path, intent])
 
 
@@ -86,11 +83,6 @@ def _intent(request: Any) -> dict[str, Any] | None:
 
 def _asked(request: dict[str, Any]) -> dict[str, Any]:
     return {_OTHER_SPELLING.get(name) or name: value for name, value in request.items() if value}
-
-
-def plain_content(content: Any) -> Any:
-    """A message's content in its one form: text parts are strings, and a single one is the content."""
-    return _History().content(content)
 
 
 def _is_llm_request(asked: dict[str, Any]) -> bool:
@@ -118,10 +110,7 @@ class _History:
     def content(self, content: Any) -> Any:
         if isinstance(content, dict) and "parts" in content:
             content = content["parts"]
-        parts = _each(content, self._part)
-        if isinstance(parts, list) and len(parts) == 1 and isinstance(parts[0], str):
-            return parts[0]
-        return parts
+        return _single(_each(content, self._part))
 
     def _turn(self, turn: dict[str, Any]) -> dict[str, Any]:
         told = _told(turn)
@@ -145,14 +134,14 @@ class _History:
         return self._answer(told, "call_id", "tool_call_id")
 
     def _part(self, part: dict[str, Any]) -> Any:
-        told = _told(part)
+        told = _text_or_told(part)
+        if isinstance(told, str):
+            return told
         kind = told.get("type")
-        if isinstance(told.get("text"), str) and (len(told) == 1 or (len(told) == 2 and kind in _TEXT_PARTS)):
-            return told["text"]
         if kind == "tool_use":
             return self._call(told, "id")
         if kind == "tool_result" and "content" in told:
-            told["content"] = self.content(told["content"])
+            told["content"] = plain_content(told["content"])
         if isinstance(told.get("functionCall"), dict):
             told["functionCall"] = self._call(_told(told["functionCall"]), "id")
         if isinstance(told.get("functionResponse"), dict):
@@ -170,6 +159,25 @@ class _History:
             if isinstance(told.get(field), str):
                 told[field] = self._calls.get(told[field], told[field])
         return told
+
+
+def plain_content(content: Any) -> Any:
+    """The content of a result or a message in its one form: text parts are strings, a single one is all of it."""
+    return _single(_each(content, _text_or_told))
+
+
+def _single(parts: Any) -> Any:
+    if isinstance(parts, list) and len(parts) == 1 and isinstance(parts[0], str):
+        return parts[0]
+    return parts
+
+
+def _text_or_told(part: dict[str, Any]) -> Any:
+    told = _told(part)
+    text, others = told.get("text"), len(told) - 1
+    if isinstance(text, str) and (others == 0 or (others == 1 and told.get("type") in _TEXT_PARTS)):
+        return text
+    return told
 
 
 def _each(items: Any, form: Any) -> Any:
