@@ -60,6 +60,7 @@ class Turn:
     agent: str | None = None
     position: int | None = None
     why: str = "user turn"
+    identity: Hashable = None
 
 
 @dataclass
@@ -108,9 +109,15 @@ class Pairing:
         """Gives a result to the first open call with this id (None: the first one); returns that call."""
         for call in self._line:
             if call.result is UNKNOWN and (call_id is None or call.id == call_id):
-                call.result, call.ok = result, ok
+                call.result, call.ok = result, call.ok and ok
                 return call
         return None
+
+    def mark_failed(self, call_id: str | None) -> None:
+        """Notes that an open call failed, where another record than its result says so."""
+        for call in self._line:
+            if call.id is not None and call.id == call_id:
+                call.ok = False
 
     def flush(self) -> Iterator[Call]:
         """The calls taken so far, answered or not."""

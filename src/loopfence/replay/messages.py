@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from loopfence.replay.calls import UNKNOWN, Call, Pairing, Turn
+from loopfence.replay.source import seconds_of
 
 _Step = Callable[[Pairing, Mapping[str, Any], int], Iterator[Call | Turn]]
 
 
 def calls_of_openai_messages(messages: Sequence[Any], session: str = "") -> Iterator[Call | Turn]:
-    """The calls of an OpenAI history: chat messages with `tool_calls` or `function_call`, and Responses items.
+    """The calls of an OpenAI history: chat messages with `tool_calls` or `function_call`, Responses items.
 
     Each call carries its tool-call id, the index of the message that made it as `position`, and its result
     where the history holds one. Calls of one assistant message, or of items with no output between them,
@@ -79,7 +80,7 @@ def _openai_step(pairing: Pairing, message: Mapping[str, Any], position: int) ->
         _take_result(pairing, message.get("tool_call_id"), message.get("content"), message.get("status"))
     elif role == "user":
         yield from pairing.flush()
-        yield Turn("", position=position)
+        yield _turn(message, position)
     elif isinstance(kind, str):
         yield from _responses_step(pairing, message, kind, position)
 
@@ -96,15 +97,15 @@ def _chat_calls(message: Mapping[str, Any], position: int) -> Iterator[Call]:
         body = entry.get("function") or entry.get("custom") or entry
         if isinstance(body, Mapping) and isinstance(body.get("name"), str):
             raw = body.get("arguments", body.get("input", body.get("args")))
-            yield _call(body["name"], raw, entry.get("id"), position, batch=str(position))
+            call = _call(body["name"], raw, entry.get("id"), position, batch=str(position))
+            call.ts = _moment(message)
+            yield call
 
 
 _SHELL_ITEMS = {"local_shell_call": "local_shell", "shell_call": "shell", "apply_patch_call": "apply_patch"}
 
 
-def _responses_step(
-    pairing: Pairing, item: Mapping[str, Any], kind: str, position: int
-) -> Iterator[Call | Turn]:
+def _responses_step(pairing: Pairing, item: Mapping[str, Any], kind: str, position: int) -> Iterator[Call | Turn]:
     if kind.endswith("_call_output"):
         _take_result(pairing, item.get("call_id"), item.get("output"), item.get("status"))
         return
@@ -128,26 +129,27 @@ def _take_result(pairing: Pairing, call_id: Any, content: Any, status: Any) -> N
 
 
 def _anthropic_step(pairing: Pairing, message: Mapping[str, Any], position: int) -> Iterator[Call | Turn]:
-    content = message.get("content")
-    blocks = content if isinstance(content, list) else [content]
+    blocks = blocks_of(message)
     if message.get("role") == "assistant":
         yield from pairing.flush()
-        for call in anthropic_calls(blocks, position, batch=str(position)):
+        for call in anthropic_calls(message, position, batch=str(position)):
             yield from pairing.add_call(call)
     take_anthropic_results(pairing, blocks)
     if message.get("role") == "user" and holds_user_words(blocks):
         yield from pairing.flush()
-        yield Turn("", position=position)
+        yield _turn(message, position)
 
 
 _TOOL_USES = ("tool_use", "server_tool_use", "mcp_tool_use")
 
 
-def anthropic_calls(blocks: Sequence[Any], position: int, *, batch: str) -> Iterator[Call]:
+def anthropic_calls(message: Mapping[str, Any], position: int, *, batch: str) -> Iterator[Call]:
     """The calls among the content blocks of one assistant message, tools on the server's side included."""
-    for block in blocks:
+    for block in blocks_of(message):
         if _kind(block) in _TOOL_USES and isinstance(block.get("name"), str):
-            yield _call(block["name"], block.get("input"), block.get("id"), position, batch=batch)
+            call = _call(block["name"], block.get("input"), block.get("id"), position, batch=batch)
+            call.ts = _moment(message)
+            yield call
 
 
 def take_anthropic_results(pairing: Pairing, blocks: Sequence[Any]) -> list[Mapping[str, Any]]:
@@ -161,6 +163,12 @@ def take_anthropic_results(pairing: Pairing, blocks: Sequence[Any]) -> list[Mapp
     return unclaimed
 
 
+def blocks_of(message: Mapping[str, Any]) -> Sequence[Any]:
+    """The content blocks of a message; content that is one string is one block."""
+    content = message.get("content")
+    return content if isinstance(content, list) else [content]
+
+
 def holds_user_words(blocks: Sequence[Any]) -> bool:
     """Whether the content of a user message holds anything but tool results."""
     return any(not _kind(block).endswith("tool_result") for block in blocks)
@@ -169,6 +177,15 @@ def holds_user_words(blocks: Sequence[Any]) -> bool:
 def _kind(block: Any) -> str:
     kind = block.get("type") if isinstance(block, Mapping) else None
     return kind if isinstance(kind, str) else ""
+
+
+def _turn(message: Mapping[str, Any], position: int) -> Turn:
+    return Turn("", _moment(message), position=position)
+
+
+def _moment(message: Mapping[str, Any]) -> float | None:
+    """When a message was written, where a log notes it beside the message."""
+    return seconds_of(message.get("timestamp", message.get("created_at")))
 
 
 def _call(name: str, raw: Any, call_id: Any, position: int, *, batch: str) -> Call:
