@@ -1,9 +1,32 @@
-"""The `loopfence` command: picks what to run and turns every expected error into one line and exit code 2."""
+"""The `loopfence` command: finds what to run and turns every expected error into one line and exit code 2."""
 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from loopfence.errors import LoopfenceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+COMMANDS = {
+    "demo": "loopfence.cli.demo:demo",
+    "check": "loopfence.cli.calls:check",
+    "report": "loopfence.cli.calls:report",
+    "show": "loopfence.cli.show:show",
+    "sessions": "loopfence.cli.show:sessions",
+    "halt": "loopfence.cli.control:halt",
+    "resume": "loopfence.cli.control:resume",
+    "reset": "loopfence.cli.control:reset",
+}
+"""Command -> the function that runs it and returns its exit code (None = 0), in the order of --help."""
+
+LIGHT = frozenset({"check", "report"})
+"""Commands that run once a tool call: functions of the words that follow, without typer, whose import takes
+longer than the call itself. All others are typer commands."""
 
 BAD_INPUT = 2
 """Exit code of bad input, a bad setting, or a server that does not answer."""
@@ -16,30 +39,35 @@ def main(argv: list[str] | None = None) -> None:
 
     Exit codes: 0 done or allowed, 1 a call was refused (`check`) or a problem was found, 2 bad input.
     """
-    args = sys.argv[1:] if argv is None else argv
     try:
-        code = _run(args)
+        code = _run(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
+    except LoopfenceError as error:
+        code = fail(str(error))
     except KeyboardInterrupt:
         code = _INTERRUPTED
     except BrokenPipeError:
         # The reader went away (`loopfence sessions | head`); Python must not try to flush again at exit.
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
         code = 0
     sys.exit(code)
 
 
-def _run(args: list[str]) -> int:
-    if args[:1] == ["hook"]:
-        # A hook runs before every tool call of an agent: it does without the imports of the other commands.
-        from loopfence.cli import hook
-
-        return hook.main(args[1:])
+def _run(words: list[str]) -> int:
+    if words and words[0] in LIGHT:
+        return load(words[0])(words[1:]) or 0
     if find_spec("typer") is None or find_spec("rich") is None:
-        return fail("the command line needs the extra `cli`: pip install 'loopfence[cli]'")
+        return fail("this needs the extra `cli`: pip install 'loopfence[cli]'")
     from loopfence.cli import app
 
-    return app.run(args)
+    return app.run(words)
+
+
+def load(command: str) -> Callable[..., Any]:
+    """Import the function behind a command."""
+    module, _, function = COMMANDS[command].partition(":")
+    found: Callable[..., Any] = getattr(import_module(module), function)
+    return found
 
 
 def fail(text: str) -> int:

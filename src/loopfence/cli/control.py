@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from loopfence.cli import options, printable
+from loopfence.cli.opening import open_guard
 
 
 def halt(
@@ -14,20 +15,20 @@ def halt(
     policy: options.PolicyFile = None,
 ) -> None:
     """Refuse every call of a session, whoever makes it, until it is resumed or reset (at most 24 hours)."""
-    with options.open_guard(url, policy) as guard:
+    with open_guard(url, policy) as guard:
         guard.session(session).halt(reason)
     print(f"{printable(session)} is halted: {printable(reason)}")
 
 
 def resume(session: options.Session, url: options.Url = None, policy: options.PolicyFile = None) -> None:
     """Let a halted session go on; its window stays."""
-    with options.open_guard(url, policy) as guard:
+    with open_guard(url, policy) as guard:
         guard.session(session).resume()
     print(f"{printable(session)} may go on")
 
 
 def reset(session: options.Session, url: options.Url = None, policy: options.PolicyFile = None) -> None:
     """Forget a session: its window, its counts and its halt."""
-    with options.open_guard(url, policy) as guard:
+    with open_guard(url, policy) as guard:
         guard.session(session).reset()
     print(f"{printable(session)} is forgotten")

@@ -11,17 +11,17 @@ import typer
 from loopfence import Policy, Verdict
 from loopfence.cli import options
 from loopfence.cli.demo_screen import Screen
-from loopfence.cli.demo_team import Team, ToolCall, open_guard
+from loopfence.cli.demo_team import AgentCall, Team, demo_guard
 
 POLICY = Policy.from_mapping(dataclasses.asdict(Policy()))
 """The default policy with every field given, so that no policy field in a URL changes what the demo tells."""
 
-_ORDERS = ToolCall("find_orders", {"customer": "C-17"}, "[]")
-_CUSTOMER = ToolCall("get_customer", {"id": "C-17"}, "Ann Lee")
-_RULES = ToolCall("read_rules", {"topic": "refund"}, "30 days")
-_BY_MAIL = ToolCall("find_orders", {"mail": "ann@example.com"}, "[8812]")
-_REFUND = ToolCall("find_refund", {"order": 8812}, "[]")
-_RESULTS = ("queued", "40 %", "80 %", "done")
+_ORDERS = AgentCall("find_orders", {"customer": "C-17"}, "[]")
+_CUSTOMER = AgentCall("get_customer", {"id": "C-17"}, "Ann Lee")
+_RULES = AgentCall("read_rules", {"topic": "refund"}, "30 days")
+_BY_MAIL = AgentCall("find_orders", {"mail": "ann@x.org"}, "[8812]")
+_REFUND = AgentCall("find_refund", {"order": 8812}, "[]")
+_RESULTS = ("queued", "20 %", "55 %", "90 %", "done")
 
 
 def demo(
@@ -32,7 +32,7 @@ def demo(
     session = f"demo-{secrets.token_hex(2)}"
     store = url if url and not url.startswith("memory:") else f"memory://{session}"
     screen = Screen(store, session, POLICY)
-    with open_guard(store, POLICY) as guard:
+    with demo_guard(store, POLICY) as guard:
         # A server that does not answer is found here, before any worker is started.
         guard.session(session).peek(_ORDERS.tool, _ORDERS.args)
         with Team(store, POLICY, workers) as team:
@@ -43,7 +43,7 @@ def demo(
             story.repeat()
             story.progress()
             story.race()
-        screen.closing(team, guard.namespace)
+        screen.closing(team)
 
 
 class _Story:
@@ -56,9 +56,7 @@ class _Story:
 
     def repeat(self) -> None:
         """The same call three times without progress, by different workers."""
-        self._screen.scene(
-            "A loop that no worker can see", "Whichever worker is free makes the agent's next call."
-        )
+        self._screen.scene("A loop that no worker can see", "Whichever worker is free makes the agent's next call.")
         made: Counter[int] = Counter()
         calls = (_ORDERS, _CUSTOMER, _ORDERS, _RULES, _ORDERS)
         verdicts = []
@@ -66,17 +64,13 @@ class _Story:
             verdicts.append(self._make(index, call))
             made[index % len(self._workers)] += call is _ORDERS
         self._screen.refusal(verdicts[-1], most=max(made.values()))
+        self._screen.remark("The agent reads that, tries something else, and is let through:")
         self._make(2, _BY_MAIL)
-        self._screen.remark("The agent tries something else, and that call runs.")
 
     def progress(self) -> None:
         """The same call more often than the threshold, with a new result each time."""
-        self._screen.scene(
-            "Progress is no loop", "The agent asks for a job's state: the same call, but new results."
-        )
-        verdicts = [
-            self._make(i, ToolCall("job_state", {"job": 7}, result)) for i, result in enumerate(_RESULTS)
-        ]
+        self._screen.scene("Progress is no loop", "The agent asks for a job's state: the same call, but new results.")
+        verdicts = [self._make(i, AgentCall("job_state", {"job": 7}, result)) for i, result in enumerate(_RESULTS)]
         self._screen.progress(verdicts)
 
     def race(self) -> None:
@@ -93,7 +87,7 @@ class _Story:
             self._screen.call(worker, _REFUND, verdict)
         self._screen.race([verdict for _, verdict in outcome])
 
-    def _make(self, index: int, call: ToolCall) -> Verdict:
+    def _make(self, index: int, call: AgentCall) -> Verdict:
         worker = self._workers[index % len(self._workers)]
         verdict = worker.start(self._session, call).result()
         self._screen.call(worker, call, verdict)

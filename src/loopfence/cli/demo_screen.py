@@ -12,7 +12,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from loopfence import Policy, Verdict
-from loopfence.cli.demo_team import TTL, Team, ToolCall, Worker
+from loopfence.cli.demo_team import TTL, AgentCall, Team, Worker
 from loopfence.cli.redis_cli import Recipe, holds_password, session_recipes
 from loopfence.cli.tables import duration
 
@@ -46,9 +46,7 @@ class Screen:
         if holds_password(self._url):
             store = "Redis"
         self._out.print(
-            Text.assemble(
-                ("loopfence", "bold"), f": {len(team.workers)} worker {kind}, one window in {store}"
-            )
+            Text.assemble(("loopfence", "bold"), f": {len(team.workers)} worker {kind}, one window in {store}")
         )
         self._out.print(
             Text(
@@ -66,7 +64,7 @@ class Screen:
         self._out.print()
         self.remark(f"{'worker':12}{'call':33}{'result':9}{'calls':>5}  repeats  verdict", "dim")
 
-    def call(self, worker: Worker, call: ToolCall, verdict: Verdict) -> None:
+    def call(self, worker: Worker, call: AgentCall, verdict: Verdict) -> None:
         """One call, when it has been made."""
         name = f"w{worker.number}" + (f" {worker.pid}" if worker.pid else "")
         what = f"{call.tool} {json.dumps(call.args, separators=(',', ':'))}"
@@ -96,31 +94,31 @@ class Screen:
             title_align="left",
             border_style="red",
         )
-        self._out.print(Padding(panel, (1, 0, 1, len(_INDENT))), width=_WIDTH)
+        self._out.print()
+        self._out.print(Padding(panel, (0, 0, 0, len(_INDENT))), width=_WIDTH)
+        self._out.print()
         seen = {1: "once", 2: "twice"}[most]
-        self.remark(
-            f"No worker made that call more than {seen}; the window they share has all {verdict.count}."
-        )
+        self.remark(f"No worker made that call more than {seen}; the window they share has all {verdict.count}.")
 
     def progress(self, verdicts: Sequence[Verdict]) -> None:
         """The sum of the scene in which results change."""
+        self._out.print()
         blocked = sum(not verdict.allowed for verdict in verdicts)
         self.remark(f"{verdicts[-1].total} equal calls, {blocked} blocked: a new result is progress.")
 
     def race(self, verdicts: Sequence[Verdict]) -> None:
         """The sum of the scene in which all workers call at once."""
+        self._out.print()
         ran = sum(verdict.allowed for verdict in verdicts)
-        self.remark(
-            f"{ran} ran, {len(verdicts) - ran} did not, whoever came first: each call is one atomic step."
-        )
+        self.remark(f"{ran} ran, {len(verdicts) - ran} did not, whoever came first: each call is one atomic step.")
 
-    def closing(self, team: Team, namespace: str) -> None:
+    def closing(self, team: Team) -> None:
         """How to look at the session by hand, or how to get one that can be looked at."""
         if not team.processes:
             self._title("Over a Redis the workers are processes, on any number of machines")
             self._recipe(Recipe("any Redis from 6.2 on, or Valkey", f"loopfence demo --url {_EXAMPLE_URL}"))
-            self._title("and the session is a few keys that you can look at")
-            self._recipes(session_recipes(_EXAMPLE_URL, namespace, self._session))
+            self._title("and the session is a few keys, which redis-cli shows")
+            self._recipes(session_recipes(_EXAMPLE_URL, self._session))
             return
         self._title(f"Look at it yourself: the session stays for {duration(TTL)}")
         secret = holds_password(self._url)
@@ -131,7 +129,7 @@ class Screen:
             "all of it as a table" + (", with LOOPFENCE_URL set" if secret else ""),
             f"loopfence show {self._session}{where}",
         )
-        self._recipes([*session_recipes(self._url, namespace, self._session), table])
+        self._recipes([*session_recipes(self._url, self._session), table])
 
     def _recipes(self, recipes: Sequence[Recipe]) -> None:
         for recipe in recipes:

@@ -17,7 +17,7 @@ TTL = 600.0
 """Seconds that the demo's session stays in Redis, to be looked at."""
 
 
-class ToolCall(NamedTuple):
+class AgentCall(NamedTuple):
     """One call that the agent wants, and the result that its tool would give."""
 
     tool: str
@@ -32,7 +32,7 @@ class Worker(NamedTuple):
     pid: int | None
     executor: Executor
 
-    def start(self, session: str, call: ToolCall, *, at: float = 0.0) -> Future[Verdict]:
+    def start(self, session: str, call: AgentCall, *, at: float = 0.0) -> Future[Verdict]:
         """Hand a call to the worker, which makes it at the time `at` (seconds since the epoch) or at once."""
         return self.executor.submit(_make, session, call, at)
 
@@ -78,7 +78,7 @@ class Team:
 _own = threading.local()
 
 
-def open_guard(url: str, policy: Policy) -> LoopGuard:
+def demo_guard(url: str, policy: Policy) -> LoopGuard:
     """The guard that every member of the demo opens for itself."""
     from loopfence import LoopGuard
 
@@ -86,7 +86,7 @@ def open_guard(url: str, policy: Policy) -> LoopGuard:
 
 
 def _open(url: str, policy: Policy) -> None:
-    _own.guard = open_guard(url, policy)
+    _own.guard = demo_guard(url, policy)
 
 
 def _open_in_process(url: str, policy: Policy) -> None:
@@ -95,7 +95,7 @@ def _open_in_process(url: str, policy: Policy) -> None:
     _open(url, policy)
 
 
-def _make(session: str, call: ToolCall, at: float) -> Verdict:
+def _make(session: str, call: AgentCall, at: float) -> Verdict:
     time.sleep(max(0.0, at - time.time()))
     run = _own.guard.session(session)
     verdict: Verdict = run.check(call.tool, call.args)

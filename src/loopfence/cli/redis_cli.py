@@ -6,6 +6,7 @@ import shlex
 from typing import NamedTuple
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
+from loopfence.settings import resolve
 from loopfence.store.keys import encode_name, session_keys
 
 _LOCAL = ("localhost", "127.0.0.1")
@@ -19,23 +20,21 @@ class Recipe(NamedTuple):
     command: str
 
 
-def session_recipes(url: str, namespace: str, session: str) -> list[Recipe]:
+def session_recipes(url: str, session: str) -> list[Recipe]:
     """The lines, in order, that show the window of `session`, what repeats in it and how long it stays.
 
     They never hold a password: redis-cli takes that from the environment variable REDISCLI_AUTH.
     """
-    calls, counts, _, _ = (
-        shlex.quote(key) for key in session_keys(namespace, encode_name("session", session))
-    )
-    parts = urlsplit(url)
+    settings = resolve(url, policy=None, given={})
+    names = session_keys(settings.namespace, encode_name("session", session))
+    calls, counts = shlex.quote(names[0]), shlex.quote(names[1])
+    parts = urlsplit(settings.url)
     cli = shlex.join(["redis-cli", *_unix_or_tcp(parts), *_user_and_database(parts)])
     recipes = []
     if parts.scheme == "redis+sentinel":
         service = shlex.quote(parts.path.strip("/").partition("/")[0])
         ask = shlex.join(["redis-cli", *_address(parts, 26379)])
-        recipes.append(
-            Recipe("the master's address", f"set -- $({ask} sentinel get-master-addr-by-name {service})")
-        )
+        recipes.append(Recipe("the master's address", f"set -- $({ask} sentinel get-master-addr-by-name {service})"))
         cli = cli.replace("redis-cli", 'redis-cli -h "$1" -p "$2"', 1)
     return [
         *recipes,

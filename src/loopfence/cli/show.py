@@ -4,6 +4,7 @@ from typing import Any
 
 from loopfence import SessionSnapshot
 from loopfence.cli import options, tables
+from loopfence.cli.opening import open_guard, print_json
 
 
 def show(
@@ -13,23 +14,21 @@ def show(
     as_json: options.AsJson = False,
 ) -> None:
     """Show a session's window: when each call was made, how often it is repeated, and what is halted."""
-    with options.open_guard(url, policy) as guard:
+    with open_guard(url, policy) as guard:
         snapshot = guard.session(session).snapshot()
     if as_json:
-        options.print_json(_window(snapshot))
+        print_json(_window(snapshot))
     else:
         tables.print_window(snapshot, guard.policy)
 
 
-def sessions(
-    url: options.Url = None, policy: options.PolicyFile = None, as_json: options.AsJson = False
-) -> None:
+def sessions(url: options.Url = None, policy: options.PolicyFile = None, as_json: options.AsJson = False) -> None:
     """List the sessions: calls, top repeat, what is halted, how long idle, when they are gone."""
-    with options.open_guard(url, policy) as guard:
+    with open_guard(url, policy) as guard:
         # SCAN finds them in no order.
         snapshots = [guard.session(name).snapshot() for name in sorted(guard.sessions())]
     if as_json:
-        options.print_json([_summary(snapshot) for snapshot in snapshots])
+        print_json([_summary(snapshot) for snapshot in snapshots])
     else:
         tables.print_summaries(snapshots, guard.policy)
 
