@@ -119,6 +119,12 @@ class Engine:
         session_key, call_id = encode(verdict.session), _stored_id(verdict.call_id)
         return self._report(session_key, verdict.signature, call_id, tool_key, limits, verdict.progress, result, ok)
 
+    def outcome(self, question: Question, result: Any, ok: bool) -> Report:  # noqa: FBT001 - as the caller names it
+        """The report on a question's call, where no verdict is made of it."""
+        call = question.call
+        limits, progress = question.limits, question.progress
+        return self._report(call.session, call.signature, call.call_id, call.tool, limits, progress, result, ok)
+
     def report_call(
         self,
         session: Named,
