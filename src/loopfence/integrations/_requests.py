@@ -1,0 +1,111 @@
+"""What every place that guards LLM requests shares: both judges, one refusal, and never failing the request."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from loopfence.classic import Allow, AsyncLoopBreaker
+from loopfence.errors import ArgsError
+from loopfence.integrations.transcript import TranscriptGuard
+from loopfence.intent import intent_fingerprint, intent_fingerprint_value, llm_request
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+log = logging.getLogger("loopfence.integrations")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request is not sent on: a sentence for the caller, and the kind of it."""
+
+    reason: str
+    code: Literal["loop_detected", "guard_unavailable"]
+    """`guard_unavailable`: nothing was judged, Redis is out and the outage policy is to block."""
+
+
+class RequestGuard:
+    """Judges LLM requests by their intent (`breaker`) and by the tool calls in their history (`transcript`).
+
+    Where neither is given, both are made from `url` with their defaults; else only what is given judges.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        breaker: AsyncLoopBreaker | None = None,
+        transcript: TranscriptGuard | None = None,
+    ) -> None:
+        if breaker is None and transcript is None:
+            breaker, transcript = AsyncLoopBreaker(url=url), TranscriptGuard(url)
+        elif url is not None:
+            raise TypeError("give either a url or what to judge by, not both")
+        self._breaker, self._transcript = breaker, transcript
+
+    async def judge_body(self, session: str, path: str, body: bytes) -> Refusal | None:
+        """Why this request must not go on, or None. Never raises: a guard that fails lets requests through."""
+        try:
+            request = llm_request(body)
+            if request is not None:
+                with suppress(ArgsError):  # nested deeper than any request
+                    return await self._judge(session, path, request)
+            return await self._intent(session, intent_fingerprint(path, body))
+        except Exception:
+            log.exception("not guarded: judging a request to %s failed", path)
+            return None
+
+    async def judge_request(self, session: str, path: str, request: Mapping[str, Any]) -> Refusal | None:
+        """Say the same of a body that is parsed already."""
+        try:
+            return await self._judge(session, path, request)
+        except Exception:
+            log.exception("not guarded: judging a request to %s failed", path)
+            return None
+
+    async def close(self) -> None:
+        """Close the connections of both judges."""
+        for judge in (self._breaker, self._transcript):
+            if judge is not None:
+                await judge.close()
+
+    async def _judge(self, session: str, path: str, request: Mapping[str, Any]) -> Refusal | None:
+        # Both see each request, whatever the other says; together they take the time of the slower one.
+        by_intent, by_history = await asyncio.gather(
+            self._intent(session, intent_fingerprint_value(path, request)), self._history(session, request)
+        )
+        return by_intent or by_history
+
+    async def _intent(self, session: str, fingerprint: int) -> Refusal | None:
+        if self._breaker is None:
+            return None
+        decision = await self._breaker.check(session, fingerprint)
+        if isinstance(decision, Allow):
+            return None
+        if decision.repeats <= self._breaker.max_repeats:
+            return _unavailable()
+        return Refusal(
+            f"loop detected: this same request was sent {decision.repeats} times "
+            f"in the last {self._breaker.window_secs:g} seconds (limit {self._breaker.max_repeats})",
+            "loop_detected",
+        )
+
+    async def _history(self, session: str, request: Mapping[str, Any]) -> Refusal | None:
+        if self._transcript is None:
+            return None
+        verdict = await self._transcript.check(session, request)
+        if verdict is None or verdict.allowed:
+            return None
+        if verdict.rule == "outage":
+            return _unavailable()
+        return Refusal(f"loop detected: {verdict.text}", "loop_detected")
+
+
+def _unavailable() -> Refusal:
+    return Refusal(
+        "the loop guard cannot be reached, and its policy is to refuse requests meanwhile", "guard_unavailable"
+    )
