@@ -21,10 +21,11 @@ COMMANDS = {
     "halt": "loopfence.cli.control:halt",
     "resume": "loopfence.cli.control:resume",
     "reset": "loopfence.cli.control:reset",
+    "hook": "loopfence.cli.hook:hook",
 }
 """Command -> the function that runs it and returns its exit code (None = 0), in the order of --help."""
 
-LIGHT = frozenset({"check", "report"})
+LIGHT = frozenset({"check", "hook", "report"})
 """Commands that run once a tool call: functions of the words that follow, without typer, whose import takes
 longer than the call itself. All others are typer commands."""
 

@@ -20,7 +20,7 @@ _REFUSED = 1
 
 
 def check(words: list[str]) -> int:
-    """Record a call and judge it: exit code 0 = may run, 1 = must not run, 2 = bad input."""
+    """Record a call and judge it: exit code 0 = may run, 1 = must not."""
     parser = _Parser("check", check.__doc__)
     parser.add_argument("--call-id", metavar="ID", help="an equal call with the same id is counted once")
     parser.add_argument("--json", action="store_true", help="print the whole verdict as JSON")
@@ -36,7 +36,7 @@ def check(words: list[str]) -> int:
 
 
 def report(words: list[str]) -> None:
-    """Say what came of a call that ran: a changed result, or a success that is progress, ends a loop."""
+    """Say what came of a call that ran, so that progress counts."""
     parser = _Parser("report", report.__doc__)
     parser.add_argument("--call-id", metavar="ID", required=True, help="the call's id: `check --json` prints it")
     result = parser.add_mutually_exclusive_group()

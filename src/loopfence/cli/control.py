@@ -14,7 +14,10 @@ def halt(
     url: options.Url = None,
     policy: options.PolicyFile = None,
 ) -> None:
-    """Refuse every call of a session, whoever makes it, until it is resumed or reset (at most 24 hours)."""
+    """Refuse every call of a session until `resume` or `reset`.
+
+    Whichever worker asks, for whatever tool. The halt ends by itself after 24 hours without a call.
+    """
     with open_guard(url, policy) as guard:
         guard.session(session).halt(reason)
     print(f"{printable(session)} is halted: {printable(reason)}")

@@ -28,7 +28,11 @@ def demo(
     url: options.Url = None,
     workers: Annotated[int, typer.Option(min=2, max=16, help="How many workers make the agent's calls.")] = 4,
 ) -> None:
-    """See a loop being cut: worker processes over Redis with --url, else threads over memory."""
+    """See a loop being cut: over memory or, with --url, over Redis.
+
+    The workers that make the agent's calls are processes over Redis, threads over memory. The session that
+    they leave in Redis can be looked at with the commands that are printed last, and is gone after ten minutes.
+    """
     session = f"demo-{secrets.token_hex(2)}"
     store = url if url and not url.startswith("memory:") else f"memory://{session}"
     screen = Screen(store, session, POLICY)

@@ -62,7 +62,7 @@ class Screen:
         self._title(f"{self._scenes}  {title}")
         self.remark(text)
         self._out.print()
-        self.remark(f"{'worker':12}{'call':33}{'result':9}{'calls':>5}  repeats  verdict", "dim")
+        self.remark(f"{'worker':12}{'call':33}{'result':9}{'total':>5}  repeats  verdict", "dim")
 
     def call(self, worker: Worker, call: AgentCall, verdict: Verdict) -> None:
         """One call, when it has been made."""

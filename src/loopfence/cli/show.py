@@ -13,7 +13,7 @@ def show(
     policy: options.PolicyFile = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show a session's window: when each call was made, how often it is repeated, and what is halted."""
+    """Show a session: the calls in its window, and what is halted."""
     with open_guard(url, policy) as guard:
         snapshot = guard.session(session).snapshot()
     if as_json:
@@ -23,7 +23,7 @@ def show(
 
 
 def sessions(url: options.Url = None, policy: options.PolicyFile = None, as_json: options.AsJson = False) -> None:
-    """List the sessions: calls, top repeat, what is halted, how long idle, when they are gone."""
+    """List the sessions: calls, top repeat, halted, idle time, TTL."""
     with open_guard(url, policy) as guard:
         # SCAN finds them in no order.
         snapshots = [guard.session(name).snapshot() for name in sorted(guard.sessions())]
@@ -46,7 +46,10 @@ def _summary(snapshot: SessionSnapshot) -> dict[str, Any]:
 
 
 def _window(snapshot: SessionSnapshot) -> dict[str, Any]:
-    """The summary and the window, oldest call first; `at` is seconds since the epoch by the server."""
+    """The summary and the window, oldest call first; `at` is seconds since the epoch by the server.
+
+    `repeats` are without progress since; `total` counts the equal calls in the window.
+    """
     window = [
         {
             "at": call.at,
@@ -54,7 +57,7 @@ def _window(snapshot: SessionSnapshot) -> dict[str, Any]:
             "digest": call.digest,
             "call_id": call.call_id,
             "repeats": snapshot.repeats.get(call.signature, 0),
-            "equal": snapshot.counts.get(call.signature, 0),
+            "total": snapshot.counts.get(call.signature, 0),
             "args": call.text,
         }
         for call in snapshot.calls

@@ -12,7 +12,7 @@ from loopfence.cli import printable
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 _STYLES = ("", "yellow", "bold red")
-_NUMBERS = ("repeats", "calls", "top repeat")
+_NUMBERS = ("repeats", "total", "calls", "top repeat")
 
 
 def print_window(snapshot: SessionSnapshot, policy: Policy) -> None:
@@ -21,8 +21,9 @@ def print_window(snapshot: SessionSnapshot, policy: Policy) -> None:
     console.print(_headline(snapshot), soft_wrap=True)
     if not snapshot.calls:
         return
+    console.print()
     keeps_args = any(call.text is not None for call in snapshot.calls)
-    table = _table("when", "ago", "tool", "digest", "repeats", "calls", *(["args"] if keeps_args else []))
+    table = _table("when", "ago", "tool", "digest", "repeats", "total", *(["args"] if keeps_args else []))
     # How old a call is by the server's clock, whatever this machine's says.
     now = snapshot.calls[-1].at + (snapshot.idle or 0.0)
     for call in snapshot.calls:
@@ -45,7 +46,7 @@ def print_summaries(snapshots: list[SessionSnapshot], policy: Policy) -> None:
     if not snapshots:
         console.print("no sessions")
         return
-    table = _table("session", "calls", "top repeat", "idle", "gone in", "halted")
+    table = _table("session", "calls", "top repeat", "idle", "TTL", "halted")
     for snapshot in snapshots:
         table.add_row(
             Text(printable(snapshot.session)),
@@ -75,9 +76,10 @@ def duration(seconds: float | None) -> str:
 
 
 def _headline(snapshot: SessionSnapshot) -> Text:
-    facts = f"  {len(snapshot.calls)} calls in the window"
+    size = len(snapshot.calls)
+    facts = f"  {size} call{'' if size == 1 else 's'} in the window"
     if snapshot.ttl is not None:
-        facts += f", idle {duration(snapshot.idle)}, gone in {duration(snapshot.ttl)}"
+        facts += f", idle {duration(snapshot.idle)}, TTL {duration(snapshot.ttl)}"
     text = Text.assemble((printable(snapshot.session), "bold"), facts)
     if snapshot.halted is not None:
         text.append(f"\nhalted: {printable(snapshot.halted)}", "bold red")
@@ -85,7 +87,7 @@ def _headline(snapshot: SessionSnapshot) -> Text:
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="dim")
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim")
     for column in columns:
         table.add_column(column, justify="right" if column in _NUMBERS else "left", overflow="fold")
     return table
