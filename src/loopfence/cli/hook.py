@@ -28,23 +28,22 @@ _NO_URL = (
 )
 
 
-def main(args: list[str]) -> int:
-    """Run `hook` with these arguments; returns the exit code."""
-    if args[:1] == ["install"]:
+def hook(words: list[str]) -> int:
+    """Answer one hook event of a coding agent, read from stdin; or `install` the hooks into its settings."""
+    if words[:1] == ["install"]:
         from loopfence.cli import hook_install
 
-        return hook_install.main(args[1:])
-    if not args or args[0] in ("-h", "--help"):
+        return hook_install.main(words[1:])
+    if not words or words[0] in ("-h", "--help"):
         print(_USAGE)
         return 0
-    dialect = DIALECTS.get(args[0])
-    options = _options(args[1:])
+    dialect = DIALECTS.get(words[0])
+    options = _options(words[1:])
     if dialect is None or options is None:
         print(_USAGE, file=sys.stderr)
         return 1
     try:
-        payload = json.loads(sys.stdin.buffer.read())
-        reply = _handle(dialect, payload, options)
+        reply = _handle(dialect, json.loads(sys.stdin.buffer.read()), options)
         if reply is not None:
             print(json.dumps(reply))
     except Exception as error:  # noqa: BLE001 - a broken guard must not break the agent
@@ -52,13 +51,11 @@ def main(args: list[str]) -> int:
     return 0
 
 
-def _options(args: list[str]) -> dict[str, str] | None:
-    """`--url X` and `--policy X` (or `--url=X`), None for anything else; argparse is slow to import and exits with 2."""
-    options = {}
-    words = [part for word in args for part in (word.split("=", 1) if word.startswith("--") else [word])]
-    for name, value in zip(words[::2], words[1::2], strict=False):
-        options[name] = value
-    return options if len(words) % 2 == 0 and options.keys() <= {"--url", "--policy"} else None
+def _options(words: list[str]) -> dict[str, str] | None:
+    """`--url X`, `--policy=X`; None for anything else. (argparse takes long to import, and exits with 2.)"""
+    parts = [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    options = dict(zip(parts[::2], parts[1::2], strict=False))
+    return options if len(parts) % 2 == 0 and options.keys() <= {"--url", "--policy"} else None
 
 
 def _handle(dialect: Dialect, payload: Any, options: dict[str, str]) -> dict[str, Any] | None:

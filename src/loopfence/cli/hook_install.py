@@ -101,40 +101,45 @@ def _command(agent: str, url: str | None, policy: Path | None) -> str:
 
 
 def _changed(text: str, agent: str, command: str | None) -> str:
-    """The settings with the entries for `command` and without older ones; everything else stays as it is."""
+    """The settings with one handler for `command` in each event, and none for None; all else stays as it is."""
     try:
         settings = json.loads(text) if text.strip() else {}
     except ValueError as error:
         raise ConfigError(f"the settings are not JSON, and are left alone: {error}") from None
-    if not isinstance(settings, dict) or not isinstance(settings.get("hooks", {}), dict):
-        raise ConfigError("the settings are no object with an object of hooks in it, and are left alone")
-    hooks = {event: _without_own(groups, agent) for event, groups in settings.get("hooks", {}).items()}
-    dialect = DIALECTS[agent]
-    for event in [dialect.before, *sorted(dialect.after | dialect.progress)] if command else []:
-        handler = {"type": "command", "command": command, "timeout": _TIMEOUT * _HOMES[agent].second}
-        hooks[event] = [*hooks.get(event, []), {"matcher": "*", "hooks": [handler]}]
-    was = settings.get("hooks")
-    settings["hooks"] = {event: groups for event, groups in hooks.items() if groups or not (was or {}).get(event)}
-    if not settings["hooks"] and was != {}:
-        del settings["hooks"]
-    if settings == (json.loads(text) if text.strip() else {}):
-        return text
-    return json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
-
-
-def _without_own(groups: Any, agent: str) -> Any:
-    """The groups of one event without our handlers, and without the groups that held nothing else."""
-    if not isinstance(groups, list):
+    was = settings.get("hooks", {}) if isinstance(settings, dict) else None
+    if not isinstance(was, dict) or not all(isinstance(groups, list) for groups in was.values()):
         raise ConfigError("the settings hold hooks in a form that is not known here, and are left alone")
-    kept = []
+    dialect, handler = DIALECTS[agent], None
+    hooks = {**was}
+    if command is not None:
+        handler = {"type": "command", "command": command, "timeout": _TIMEOUT * _HOMES[agent].second}
+        hooks.update(
+            (event, was.get(event, [])) for event in (dialect.before, *sorted(dialect.after | dialect.progress))
+        )
+    hooks = {event: _placed(groups, agent, handler) for event, groups in hooks.items()}
+    kept = {event: groups for event, groups in hooks.items() if groups or was.get(event) == []}
+    changed = {**settings, "hooks": kept}
+    if not kept and settings.get("hooks") != {}:
+        del changed["hooks"]
+    return text if changed == settings else json.dumps(changed, indent=2, ensure_ascii=False) + "\n"
+
+
+def _placed(groups: list[Any], agent: str, handler: dict[str, Any] | None) -> list[Any]:
+    """One event's groups with `handler` where a handler of ours was, else at the end; a second of ours goes."""
+    placed = []
     for group in groups:
         handlers = group.get("hooks") if isinstance(group, dict) else None
-        others = [h for h in handlers if not _is_own(h, agent)] if isinstance(handlers, list) else handlers
-        if others == handlers:
-            kept.append(group)
-        elif others:
-            kept.append({**group, "hooks": others})
-    return kept
+        handlers = handlers if isinstance(handlers, list) else []
+        own = [h for h in handlers if _is_own(h, agent)]
+        if not own:
+            placed.append(group)
+            continue
+        others = [handler if h is own[0] else h for h in handlers if h is own[0] or h not in own]
+        others = [h for h in others if h is not None]
+        handler = None
+        if others:
+            placed.append({**group, "hooks": others})
+    return placed if handler is None else [*placed, {"matcher": "*", "hooks": [handler]}]
 
 
 def _is_own(handler: Any, agent: str) -> bool:
