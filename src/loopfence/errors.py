@@ -24,6 +24,10 @@ class StoreError(LoopfenceError):
     """The store answered with an error: a missing permission, a key of another type, a full memory."""
 
 
+class CorruptSessionError(StoreError):
+    """The keys of one session hold what loopfence did not write; other sessions are not touched."""
+
+
 class StoreUnavailableError(StoreError):
     """The store did not answer inside the timeout, or could not be reached at all."""
 

@@ -369,6 +369,11 @@ class MemoryStore:
             mine = [(key, w) for key, w in self._space.windows.items() if key[0] == self._namespace]
             return iter([decode(key[1]) for key, window in mine if window.expires > clock])
 
+    def clear(self) -> None:
+        """Forget every session."""
+        with self._space.lock:
+            self._space.windows.clear()
+
     def close(self) -> None:
         """Nothing to close: a shared space lives on for the other guards of its name."""
 
