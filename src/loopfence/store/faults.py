@@ -6,7 +6,15 @@ import redis.exceptions
 
 from loopfence.errors import CorruptSessionError, StoreError, StoreUnavailableError
 
-UNAVAILABLE = (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError, TimeoutError)
+UNAVAILABLE = (
+    redis.exceptions.ConnectionError,
+    redis.exceptions.TimeoutError,
+    redis.exceptions.RedisClusterException,
+    OSError,
+    TimeoutError,
+)
+FAILURES = (*UNAVAILABLE, redis.exceptions.RedisError)
+"""All that a step can raise by Redis' fault or the network's."""
 _REFUSED_LOGIN = (redis.exceptions.AuthenticationError, redis.exceptions.AuthorizationError)
 
 # redis-py takes the code off the text of those errors that it has a class for
@@ -16,7 +24,7 @@ _CODES: tuple[tuple[type[Exception], str], ...] = (
     (redis.exceptions.OutOfMemoryError, "OOM"),
     (redis.exceptions.BusyLoadingError, "LOADING"),
     (redis.exceptions.MovedError, "MOVED"),
-    (redis.exceptions.AskError, "MOVED"),
+    (redis.exceptions.AskError, "ASK"),
     (redis.exceptions.TryAgainError, "TRYAGAIN"),
     (redis.exceptions.ClusterDownError, "CLUSTERDOWN"),
     (redis.exceptions.MasterDownError, "MASTERDOWN"),
@@ -31,6 +39,7 @@ _ADVICE = {
     "MISCONF": "Redis cannot save to its disk and refuses writes: see the Redis log",
     "LOADING": "Redis loads its data: wait",
     "MOVED": "this is a cluster: use redis+cluster://",
+    "ASK": "this is a cluster: use redis+cluster://",
     "CLUSTERDOWN": "the cluster has slots that no node serves: see CLUSTER INFO",
     "TRYAGAIN": "the session's slot is being moved: wait",
     "NOREPLICAS": "Redis wants more replicas than are connected: see min-replicas-to-write",
