@@ -2,11 +2,12 @@
 --
 -- KEYS  1 calls  2 counts  3 state  4 args                      (see session.lua)
 -- ARGV  1 "halt", "resume", "progress" or "reset"  2 the reason (halt), or the signature that made progress
---       ("" = the caller said so)  3 TTL in ms  4 the id of this note: the same one sent again changes nothing
+--       ("" = the caller said so)  3 the id of a note of progress: the same one sent again changes nothing
+--       4 TTL in ms
 -- Reply 1 = done, 0 = there was nothing to do
 -- Cost  O(1); reset O(calls in the window)
 
-local op, value, ttl, token = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local op, value, token, ttl = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local session
 
 return attempt(function()

@@ -2,7 +2,7 @@
 --
 -- KEYS  1 calls  2 counts  3 state  4 args                      (see session.lua)
 -- ARGV  1 signature  2 tool  3 window  4 max age in µs (0 = none)  5 pace in µs (0 = none)
--- Reply { repeats, total, size, failed, stagnant, halted ("" = not) }
+-- Reply "<repeats> <total> <size> <failed> <stagnant> 0 <why it is halted>"
 -- Cost  O(log window) and O(1) for each occurrence that would leave.
 
 local signature, tool = ARGV[1], ARGV[2]
@@ -28,7 +28,7 @@ return attempt(function()
     if gone[1] then cutoff = math.max(cutoff, tonumber(gone[#gone])) end
     size = size - #gone / 2
   end
-  if not session then return { left + 1, left + 1, size + 1, 0, 0, '' } end
+  if not session then return tally(left + 1, left + 1, size + 1, 0, 0, 0, '') end
 
   local raw = redis.call('HMGET', state, 'sig:' .. signature, 'tool:' .. tool)
   local seen = read_seen(raw[1], signature)
@@ -38,5 +38,5 @@ return attempt(function()
     discounted, streak = left, nil
   end
   streak = streak or { failed = 0, stagnant = 0 }
-  return { left - discounted + 1, left + 1, size + 1, streak.failed, streak.stagnant, session.halted }
+  return tally(left - discounted + 1, left + 1, size + 1, streak.failed, streak.stagnant, 0, session.halted)
 end, function() end)

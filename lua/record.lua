@@ -1,19 +1,19 @@
 -- record.lua: one call enters its session's window, in one atomic step.
 --
 -- KEYS  1 calls  2 counts  3 state  4 args                      (see session.lua)
--- ARGV  1 signature  2 call id  3 tool  4 window  5 max age in µs (0 = none)  6 pace in µs (0 = none)
---       7 repeats at which the session is halted (0 = never)  8 the reason to store then
---       9 TTL in ms  10 canonical arguments to keep ("" = none)
--- Reply { repeats, total, size, failed, stagnant, halted before this call ("" = not), duplicate 0/1 }
+-- ARGV  1 signature  2 call id  3 canonical arguments to keep ("" = none)  4 tool  5 window
+--       6 max age in µs (0 = none)  7 pace in µs (0 = none)
+--       8 repeats at which the session is halted (0 = never)  9 the reason to store then  10 TTL in ms
+-- Reply "<repeats> <total> <size> <failed> <stagnant> <duplicate 0/1> <why it was halted before this call>"
 -- Cost  O(log window) and, for each occurrence that leaves, O(log window); at most one leaves where all workers use
 --       one window and no max age. Plain path: 8 commands, 11 when the window is full.
 -- The first write is the ZADD: a server that is out of memory, read-only or without the permission refuses the
 -- step there, with nothing written. What fails later is taken back.
 
-local signature, call_id, tool = ARGV[1], ARGV[2], ARGV[3]
-local window, max_age, pace, stop = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
-local ttl = tonumber(ARGV[9])
-local member = signature .. ' ' .. call_id
+local signature, tool = ARGV[1], ARGV[4]
+local window, max_age, pace, stop = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local ttl = tonumber(ARGV[10])
+local member = signature .. ' ' .. ARGV[2]
 local session
 local added, counted = false, false
 
@@ -112,8 +112,8 @@ local function record()
     end
     size = window
   end
-  if ARGV[10] ~= '' and added then
-    redis.call('HSET', args, signature, ARGV[10])
+  if added and ARGV[3] ~= '' then
+    redis.call('HSET', args, signature, ARGV[3])
     redis.call('PEXPIRE', args, ttl)
   end
   redis.call('PEXPIRE', counts, ttl)
@@ -137,7 +137,7 @@ local function record()
     if streak then failed, stagnant = streak.failed, streak.stagnant end
   end
   if stop > 0 and repeats >= stop and halted == '' then
-    redis.call('HSET', state, 'version', '1', 'halted', ARGV[8])
+    redis.call('HSET', state, 'version', '1', 'halted', ARGV[9])
     if ttl < HALT_MS then ttl = HALT_MS end
     redis.call('PEXPIRE', calls, ttl)
     redis.call('PEXPIRE', counts, ttl)
@@ -145,7 +145,7 @@ local function record()
     session = true
   end
   if session then redis.call('PEXPIRE', state, ttl) end
-  return { repeats, total, size, failed, stagnant, halted, added and 0 or 1 }
+  return tally(repeats, total, size, failed, stagnant, added and 0 or 1, halted)
 end
 
 return attempt(record, function()

@@ -1,16 +1,16 @@
 -- report.lua: what came of a recorded call: did it fail, did its result change, was it progress?
 --
 -- KEYS  1 calls  2 counts  3 state  4 args                      (see session.lua)
--- ARGV  1 signature  2 call id  3 tool  4 max age in µs (0 = none)  5 ok 0/1  6 digest of the result ("" = unknown)
+-- ARGV  1 signature  2 call id  3 digest of the result ("" = unknown)  4 tool  5 max age in µs (0 = none)  6 ok 0/1
 --       7 a success of this tool is progress 0/1  8 the result takes part in the stagnation streak 0/1  9 TTL in ms
 -- Reply 1 = noted, 0 = nothing to note: the occurrence is not in the window, or was reported before (only a success
 --       after a failure, a retried job, is news)
 -- Cost  O(log window)
 
-local signature, call_id, tool, result = ARGV[1], ARGV[2], ARGV[3], ARGV[6]
-local max_age, ttl = tonumber(ARGV[4]), tonumber(ARGV[9])
-local ok = ARGV[5] == '1'
-local member = signature .. ' ' .. call_id
+local signature, result, tool = ARGV[1], ARGV[3], ARGV[4]
+local max_age, ttl = tonumber(ARGV[5]), tonumber(ARGV[9])
+local ok = ARGV[6] == '1'
+local member = signature .. ' ' .. ARGV[2]
 local session, known
 
 -- Take note of the result; true where it differs from the one before: then only the latest occurrence still counts.

@@ -1,74 +1,114 @@
-"""URL -> redis-py client; the one place that knows redis-py's constructors and errors."""
+"""URL -> link; the one place that knows redis-py's constructors and options."""
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit
 
 import redis
 import redis.asyncio
-import redis.exceptions
+from redis.backoff import ConstantBackoff, NoBackoff
 
-from loopfence.errors import ConfigError, StoreError, StoreUnavailableError
+from loopfence.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from loopfence.settings import Settings
+    from loopfence.store.aio_links import AsyncLink
+    from loopfence.store.links import Link
 
-UNAVAILABLE = (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError, TimeoutError)
-SCHEMES = ("redis", "rediss", "unix", "redis+cluster", "redis+sentinel")
+
+def open_link(settings: Settings) -> Link:
+    """The way to Redis for a LoopGuard; connects later. ConfigError where URL or client are wrong."""
+    from loopfence.store.bounded import bounded
+    from loopfence.store.links import ClientLink, WireLink
+
+    if settings.client is not None:
+        client = _checked(settings.client, asynchronous=False)
+        return ClientLink(lambda: client, timeout=None, owned=False)
+    if settings.url.startswith("redis+cluster://"):
+        make = _cluster(settings)
+        return ClientLink(make, timeout=settings.timeout, owned=True)
+    client = _client(settings, asynchronous=False)
+    pools = [client.connection_pool]
+    if hasattr(pools[0], "sentinel_manager"):
+        pools += [sentinel.connection_pool for sentinel in pools[0].sentinel_manager.sentinels]
+    for pool in pools:
+        pool.connection_class = bounded(pool.connection_class)
+    return WireLink(client.connection_pool, settings.timeout)
 
 
-def connect(url: str, timeout: float, *, asynchronous: bool) -> Any:
-    """A client for `url`, not connected yet, that gives up after `timeout` seconds and never re-sends by itself.
+def open_async_link(settings: Settings) -> AsyncLink:
+    """The same for an AsyncLoopGuard."""
+    from loopfence.store.aio_links import AsyncClientLink, AsyncWireLink
 
-    ConfigError where the URL is wrong; it never quotes the URL, which may hold a password.
-    """
-    scheme = url.partition("://")[0]
-    options: dict[str, Any] = {"socket_timeout": timeout, "socket_connect_timeout": timeout}
+    if settings.client is not None:
+        client = _checked(settings.client, asynchronous=True)
+        return AsyncClientLink(lambda: client, timeout=None, owned=False)
+    if settings.url.startswith("redis+cluster://"):
+        return AsyncClientLink(_async_cluster(settings), timeout=settings.timeout, owned=True)
+    return AsyncWireLink(_client(settings, asynchronous=True).connection_pool, settings.timeout)
+
+
+def _checked(client: Any, *, asynchronous: bool) -> Any:
+    if not hasattr(client, "execute_command"):
+        raise ConfigError(f"client must be a redis-py client (got {type(client).__name__})")
+    if inspect.iscoroutinefunction(client.execute_command) is not asynchronous:
+        kind, twin = ("an asyncio", "LoopGuard") if asynchronous else ("a synchronous", "AsyncLoopGuard")
+        raise ConfigError(f"client must be {kind} redis-py client here; give this one to {twin}")
+    return client
+
+
+def _options(settings: Settings, *, asynchronous: bool) -> dict[str, Any]:
+    """What every client of ours gets: our timeout, nothing re-sent behind our back, no chatter when connecting."""
+    from redis.asyncio.retry import Retry as AsyncRetry
+    from redis.retry import Retry
+
+    retry: Any = AsyncRetry if asynchronous else Retry
+    timeout = settings.timeout
+    return {
+        "socket_timeout": timeout,
+        "socket_connect_timeout": timeout,
+        "retry": retry(NoBackoff(), 0),
+        "protocol": 2,
+        "driver_info": None,
+    }
+
+
+def _client(settings: Settings, *, asynchronous: bool) -> Any:
+    """A client for redis://, rediss://, unix:// or redis+sentinel://; making it does no I/O."""
+    url = settings.url
+    options = _options(settings, asynchronous=asynchronous)
     try:
-        if scheme == "redis+cluster":
-            return _cluster(url, options, asynchronous=asynchronous)
-        if scheme == "redis+sentinel":
-            return _sentinel(url, options, asynchronous=asynchronous)
-        options["retry"] = _no_retry(asynchronous=asynchronous)
-        kind: Any = redis.asyncio.Redis if asynchronous else redis.Redis
-        client = kind.from_url(url, **options)
-        # Unknown options only show when a connection is made; making one does no I/O.
-        pool = client.connection_pool
-        pool.connection_class(**pool.connection_kwargs)
-    except (ValueError, TypeError) as error:
+        if url.startswith("redis+sentinel://"):
+            client = _sentinel(url, options, asynchronous=asynchronous)
+        else:
+            kind: Any = redis.asyncio.Redis if asynchronous else redis.Redis
+            client = kind.from_url(url, **options)
+        # Unknown options only show when a connection is made; that does no I/O either.
+        client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)
+    except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"url: {_reason(error)}") from None
     return client
 
 
 def _reason(error: Exception) -> str:
+    """What is wrong, in words that hold no URL: it may hold a password."""
     text = str(error)
     if "unexpected keyword argument" in text:
         return f"neither loopfence nor redis-py knows the query field {text.rsplit(' ', 1)[-1]}"
-    return text if "://" not in text or "following schemes" in text else "it is no Redis URL"
-
-
-def _no_retry(*, asynchronous: bool) -> Any:
-    if asynchronous:
-        from redis.asyncio.retry import Retry as AsyncRetry
-        from redis.backoff import NoBackoff
-
-        return AsyncRetry(NoBackoff(), 0)
-    from redis.backoff import NoBackoff
-    from redis.retry import Retry
-
-    return Retry(NoBackoff(), 0)
+    return text if text.startswith("Invalid value for") else "it is no valid Redis URL"
 
 
 def _endpoints(netloc: str, default_port: int) -> tuple[list[tuple[str, int]], dict[str, str]]:
     credentials, _, hosts = netloc.rpartition("@")
     found = []
     for host in hosts.split(","):
-        name, colon, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
-        if not colon:
+        name, colon, port = host.rpartition(":")
+        if not colon or host.endswith("]"):
             name, port = host, str(default_port)
         if not name or not port.isdigit():
-            raise ConfigError(f"url: {host!r} is no host:port")
+            raise ConfigError(f"url: {host[:80]!r} is no host:port")
         found.append((name.strip("[]"), int(port)))
     user, _, password = credentials.partition(":")
     named = {"username": unquote(user), "password": unquote(password)}
@@ -76,26 +116,13 @@ def _endpoints(netloc: str, default_port: int) -> tuple[list[tuple[str, int]], d
 
 
 def _query(query: str) -> dict[str, Any]:
-    # redis-py's own parser gives its options their types.
+    """Query fields with the types that redis-py's own parser gives them."""
     from redis.connection import parse_url
 
     parse: Any = parse_url
-    return {k: v for k, v in parse(f"redis://localhost?{query}").items() if k not in {"host", "port"}}
-
-
-def _cluster(url: str, options: dict[str, Any], *, asynchronous: bool) -> Any:
-    parts = urlsplit(url)
-    endpoints, credentials = _endpoints(parts.netloc, 6379)
-    settings = {**options, **credentials, **_query(parts.query)}
-    if asynchronous:
-        from redis.asyncio.cluster import ClusterNode as AsyncNode
-        from redis.asyncio.cluster import RedisCluster as AsyncCluster
-
-        return AsyncCluster(startup_nodes=[AsyncNode(*endpoint) for endpoint in endpoints], **settings)
-    from redis.cluster import ClusterNode, RedisCluster
-
-    node: Any = ClusterNode
-    return RedisCluster(startup_nodes=[node(*endpoint) for endpoint in endpoints], **settings)
+    found: dict[str, Any] = parse(f"redis://localhost?{query}")
+    found.pop("host", None)
+    return found
 
 
 def _sentinel(url: str, options: dict[str, Any], *, asynchronous: bool) -> Any:
@@ -103,29 +130,54 @@ def _sentinel(url: str, options: dict[str, Any], *, asynchronous: bool) -> Any:
     endpoints, credentials = _endpoints(parts.netloc, 26379)
     service, _, db = parts.path.strip("/").partition("/")
     if not service or (db and not db.isdigit()):
-        raise ConfigError("url: redis+sentinel:// needs host:port,host:port/service or …/service/db")
-    settings = {**options, **credentials, **_query(parts.query), "db": int(db or 0)}
-    settings["retry"] = _no_retry(asynchronous=asynchronous)
-    sentinel_options = {**options, "retry": settings["retry"]}
+        raise ConfigError("url: redis+sentinel:// is followed by host:port,host:port/service or …/service/db")
     sentinel: Any
     if asynchronous:
         from redis.asyncio.sentinel import Sentinel as sentinel  # noqa: N813
     else:
         from redis.sentinel import Sentinel as sentinel  # noqa: N813
-    return sentinel(endpoints, sentinel_kwargs=sentinel_options).master_for(service, **settings)
+    master = {**options, **credentials, **_query(parts.query), "db": int(db or 0)}
+    return sentinel(endpoints, sentinel_kwargs=dict(options)).master_for(service, **master)
 
 
-def split_query(url: str, ours: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
-    """The URL without the query fields that are loopfence's own, and those fields."""
-    parts = urlsplit(url)
-    query = parse_qsl(parts.query, keep_blank_values=True)
-    mine = {name: value for name, value in query if name in ours}
-    rest = urlencode([(name, value) for name, value in query if name not in ours])
-    return urlunsplit(parts._replace(query=rest)), mine
+def _cluster_options(settings: Settings, *, asynchronous: bool) -> tuple[list[tuple[str, int]], dict[str, Any]]:
+    parts = urlsplit(settings.url)
+    endpoints, credentials = _endpoints(parts.netloc, 6379)
+    try:
+        options = {**_options(settings, asynchronous=asynchronous), **credentials, **_query(parts.query)}
+    except ValueError as error:
+        raise ConfigError(f"url: {_reason(error)}") from None
+    # While a slot moves or a replica takes over, asking again soon is right; our timeout bounds it.
+    options["retry"] = type(options["retry"])(ConstantBackoff(0.02), 10)
+    return endpoints, options
 
 
-def translate(error: Exception) -> StoreError:
-    """The loopfence error for one of redis-py's, in words that hold no URL and no password."""
-    if isinstance(error, UNAVAILABLE) and not isinstance(error, redis.exceptions.AuthenticationError):
-        return StoreUnavailableError(f"Redis is unavailable ({type(error).__name__}: {error})")
-    return StoreError(f"Redis refused the step ({error})")
+def _cluster(settings: Settings) -> Any:
+    from functools import partial
+
+    from redis.cluster import ClusterNode, RedisCluster
+    from redis.connection import Connection, ConnectionPool
+
+    from loopfence.store.bounded import bounded
+
+    endpoints, options = _cluster_options(settings, asynchronous=False)
+    pool = partial(ConnectionPool, connection_class=bounded(Connection))
+    node: Any = ClusterNode
+
+    def make() -> Any:
+        host, port = endpoints[0]
+        return RedisCluster(
+            url=f"redis://{host}:{port}",
+            startup_nodes=[node(*endpoint) for endpoint in endpoints],
+            connection_pool_class=pool,
+            **options,
+        )
+
+    return make
+
+
+def _async_cluster(settings: Settings) -> Any:
+    from redis.asyncio.cluster import ClusterNode, RedisCluster
+
+    endpoints, options = _cluster_options(settings, asynchronous=True)
+    return lambda: RedisCluster(startup_nodes=[ClusterNode(*endpoint) for endpoint in endpoints], **options)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from loopfence.errors import ConfigError
 from loopfence.store.memory import AsyncMemoryStore, MemoryStore, Space, named_space
 from loopfence.store.outage import Outage
 from loopfence.store.scripts import Commands
@@ -25,9 +23,10 @@ def open_store(settings: Settings, space: Space | None) -> Store:
     """The synchronous store for these settings; connects later."""
     if space is not None:
         return _memory(settings, space)
+    from loopfence.store.connect import open_link
     from loopfence.store.sync import RedisStore
 
-    return RedisStore(*_parts(settings, asynchronous=False), owned=settings.client is None)
+    return RedisStore(open_link(settings), *_around(settings))
 
 
 def open_async_store(settings: Settings, space: Space | None) -> AsyncStore:
@@ -35,8 +34,9 @@ def open_async_store(settings: Settings, space: Space | None) -> AsyncStore:
     if space is not None:
         return AsyncMemoryStore(_memory(settings, space))
     from loopfence.store.aio import AsyncRedisStore
+    from loopfence.store.connect import open_async_link
 
-    return AsyncRedisStore(*_parts(settings, asynchronous=True), owned=settings.client is None)
+    return AsyncRedisStore(open_async_link(settings), *_around(settings))
 
 
 def _memory(settings: Settings, space: Space) -> MemoryStore:
@@ -44,16 +44,7 @@ def _memory(settings: Settings, space: Space) -> MemoryStore:
     return MemoryStore(space, namespace=settings.namespace, ttl=settings.ttl_ms, clock=clock)
 
 
-def _parts(settings: Settings, *, asynchronous: bool) -> tuple[Any, Commands, Outage]:
-    from loopfence.store.connect import connect
-
-    client = settings.client
-    if client is None:
-        client = connect(settings.url, settings.timeout, asynchronous=asynchronous)
-    elif not hasattr(client, "execute_command"):
-        raise ConfigError(f"client must be a redis-py client (got {type(client).__name__})")
-    elif inspect.iscoroutinefunction(client.execute_command) is not asynchronous:
-        kind, twin = ("an asyncio", "LoopGuard") if asynchronous else ("a synchronous", "AsyncLoopGuard")
-        raise ConfigError(f"client must be {kind} redis-py client here; give this one to {twin}")
+def _around(settings: Settings) -> tuple[Commands, Outage]:
+    """What stands around a link: the steps of the namespace, and the window for when Redis is out."""
     local = MemoryStore(namespace=settings.namespace, ttl=settings.ttl_ms, source="local")
-    return client, Commands(settings.namespace, settings.ttl_ms), Outage(settings.on_outage, local)
+    return Commands(settings.namespace, settings.ttl_ms), Outage(settings.on_outage, local)

@@ -1,12 +1,12 @@
-"""The Lua steps, sans-IO: loads lua/, builds the calls, parses the replies; sync and async shells only send."""
+"""The Lua steps, sans-IO: loads lua/, builds and packs the calls, parses the replies; the shells only send."""
 
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from loopfence.errors import StoreError
 from loopfence.store.keys import session_keys
 from loopfence.store.tally import Call, Contents, Entry, Report, Tally
 
@@ -25,17 +25,13 @@ def _folder() -> Path:
     )
 
 
-def _load(name: str) -> str:
-    folder = _folder()
-    return "".join((folder / f"{part}.lua").read_text("utf-8") for part in ("session", name))
-
-
 class Script:
     """One Lua step: its text, and the SHA1 by which a server knows it."""
 
     def __init__(self, name: str) -> None:
+        folder = _folder()
         self.name = name
-        self.text = _load(name)
+        self.text = "".join((folder / f"{part}.lua").read_text("utf-8") for part in ("session", name))
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
@@ -43,12 +39,50 @@ RECORD, PEEK, REPORT, CONTROL, SNAPSHOT = (Script(name) for name in ("record", "
 
 
 class Command(NamedTuple, Generic[Reply]):
-    """One step to send: the script, its keys and arguments, and how to read the reply."""
+    """One step to send, and how to read its reply. Its arguments are `varying`, then `fixed`."""
 
     script: Script
-    keys: tuple[str, str, str, str]
-    argv: tuple[str | int, ...]
+    keys: tuple[str, ...]
+    varying: tuple[str, ...]
+    fixed: tuple[str | int, ...]
+    """What is the same from call to call, and packed once."""
     parse: Callable[[Any], Reply]
+
+    def arguments(self, *, by_sha: bool) -> tuple[str | int, ...]:
+        """What a client's `execute_command` takes."""
+        script: tuple[str | int, ...] = ("EVALSHA", self.script.sha) if by_sha else ("EVAL", self.script.text)
+        return (*script, len(self.keys), *self.keys, *self.varying, *self.fixed)
+
+    def pack(self) -> bytes:
+        """The EVALSHA as it goes over the wire."""
+        head = _head(self.script.sha, len(self.keys), len(self.varying) + len(self.fixed))
+        return b"".join((head, _packed(self.keys), *map(_argument, self.varying), _packed(self.fixed)))
+
+    def pack_text(self) -> bytes:
+        """The same as EVAL, for a server that does not know the script yet."""
+        arguments = self.arguments(by_sha=False)
+        return b"".join((b"*%d\r\n" % len(arguments), *map(_argument, arguments)))
+
+
+def _argument(value: object) -> bytes:
+    data = str(value).encode("utf-8", "replace")
+    return b"$%d\r\n%b\r\n" % (len(data), data)
+
+
+@lru_cache(maxsize=1024)
+def _packed(values: tuple[str | int, ...]) -> bytes:
+    return b"".join(map(_argument, values))
+
+
+@lru_cache(maxsize=64)
+def _head(sha: str, keys: int, arguments: int) -> bytes:
+    return b"*%d\r\n" % (3 + keys + arguments) + b"".join(map(_argument, ("EVALSHA", sha, keys)))
+
+
+def scan_step(cursor: Any, pattern: str) -> bytes:
+    """One SCAN as it goes over the wire."""
+    parts = ("SCAN", text_of(cursor), "MATCH", pattern, "COUNT", 1000)
+    return b"".join((b"*%d\r\n" % len(parts), *map(_argument, parts)))
 
 
 class Commands:
@@ -57,41 +91,24 @@ class Commands:
     def __init__(self, namespace: str, ttl: int) -> None:
         self.namespace = namespace
         self._ttl = ttl
+        self._keys = lru_cache(maxsize=1024)(session_keys)
 
     def record(self, call: Call) -> Command[Tally]:
         if call.exempt:
             return self.peek(call)
-        argv = (
-            call.signature,
-            call.call_id,
-            call.tool,
-            call.window,
-            call.max_age,
-            call.pace,
-            call.stop,
-            call.halt_reason,
-            self._ttl,
-            call.args or "",
-        )
-        return Command(RECORD, session_keys(self.namespace, call.session), argv, _tally)
+        fixed = (call.tool, call.window, call.max_age, call.pace, call.stop, call.halt_reason, self._ttl)
+        varying = (call.signature, call.call_id, call.args or "")
+        return Command(RECORD, self._keys(self.namespace, call.session), varying, fixed, _tally)
 
     def peek(self, call: Call) -> Command[Tally]:
-        argv = (call.signature, call.tool, call.window, call.max_age, call.pace)
-        return Command(PEEK, session_keys(self.namespace, call.session), argv, _tally)
+        fixed = (call.tool, call.window, call.max_age, call.pace)
+        return Command(PEEK, self._keys(self.namespace, call.session), (call.signature,), fixed, _tally)
 
     def report(self, report: Report) -> Command[None]:
-        argv = (
-            report.signature,
-            report.call_id,
-            report.tool,
-            report.max_age,
-            int(report.ok),
-            report.result,
-            int(report.progress),
-            int(report.stagnates),
-            self._ttl,
-        )
-        return Command(REPORT, session_keys(self.namespace, report.session), argv, _nothing)
+        varying = (report.signature, report.call_id, report.result)
+        flags = (int(report.ok), int(report.progress), int(report.stagnates))
+        fixed = (report.tool, report.max_age, *flags, self._ttl)
+        return Command(REPORT, self._keys(self.namespace, report.session), varying, fixed, _nothing)
 
     def progress(self, session: str, owner: str, token: str) -> Command[None]:
         return self._control(session, "progress", owner, token)
@@ -106,10 +123,10 @@ class Commands:
         return self._control(session, "reset", "")
 
     def _control(self, session: str, op: str, value: str, token: str = "") -> Command[None]:
-        return Command(CONTROL, session_keys(self.namespace, session), (op, value, self._ttl, token), _nothing)
+        return Command(CONTROL, self._keys(self.namespace, session), (op, value, token), (self._ttl,), _nothing)
 
     def contents(self, session: str) -> Command[Contents]:
-        return Command(SNAPSHOT, session_keys(self.namespace, session), (), _contents)
+        return Command(SNAPSHOT, self._keys(self.namespace, session), (), (), _contents)
 
 
 def text_of(value: Any) -> str:
@@ -123,32 +140,24 @@ def _nothing(_: Any) -> None:
 
 def _tally(reply: Any) -> Tally:
     try:
-        repeats, total, size, failed, stagnant, halted, *rest = reply
-        return Tally(
-            int(repeats),
-            int(total),
-            int(size),
-            int(failed),
-            int(stagnant),
-            text_of(halted) if halted else None,
-            bool(rest and rest[0]),
-        )
-    except (TypeError, ValueError):
-        raise StoreError(f"the script's reply is not a tally (got {type(reply).__name__})") from None
+        repeats, total, size, failed, stagnant, duplicate, halted = text_of(reply).split(" ", 6)
+        counted = int(repeats), int(total), int(size), int(failed), int(stagnant)
+    except ValueError:
+        raise ValueError(f"no tally: {text_of(reply)[:80]!r}") from None
+    return Tally(*counted, halted or None, duplicate == "1")
 
 
 def _contents(reply: Any) -> Contents:
+    """What a snapshot holds; ValueError where it holds what loopfence did not write."""
     try:
         now, ttl, calls, counts, state, args = reply
         fields = _pairs(state)
         totals = {signature: int(count) for signature, count in _pairs(counts).items()}
-        entries = [_entry(member, score, fields) for member, score in _pairs(calls).items()]
-        repeats = {signature: total - _discounted(fields, signature, total) for signature, total in totals.items()}
         streaks = {name[5:]: value.split(" ") for name, value in fields.items() if name.startswith("tool:")}
         current = {tool: streak for tool, streak in streaks.items() if streak[0] == fields.get("epoch", "0")}
         return Contents(
-            entries=entries,
-            repeats=repeats,
+            entries=[_entry(member, score, fields) for member, score in _pairs(calls).items()],
+            repeats={signature: total - _discounted(fields, signature, total) for signature, total in totals.items()},
             failed={tool: int(streak[1]) for tool, streak in current.items() if streak[1] != "0"},
             stagnant={tool: int(streak[2]) for tool, streak in current.items() if streak[2] != "0"},
             texts=_pairs(args),
@@ -157,7 +166,7 @@ def _contents(reply: Any) -> Contents:
             ttl=ttl if ttl >= 0 else None,
         )
     except (TypeError, ValueError, IndexError) as error:
-        raise StoreError(f"corrupt session: {error}; reset it") from None
+        raise ValueError(str(error)) from None
 
 
 def _pairs(flat: Any) -> dict[str, str]:

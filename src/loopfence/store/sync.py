@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import redis.exceptions
+from typing import TYPE_CHECKING, TypeVar
 
 from loopfence.errors import StoreError
-from loopfence.store.connect import UNAVAILABLE, translate
+from loopfence.store.faults import FAILURES, corrupt, translate
 from loopfence.store.keys import session_of, session_pattern
 from loopfence.store.scripts import Command, Commands, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from loopfence.store.links import Link
     from loopfence.store.outage import Outage
     from loopfence.store.tally import Call, Contents, Report, Tally
 
@@ -23,29 +22,25 @@ T = TypeVar("T")
 class RedisStore:
     """Windows in Redis, through a redis-py client."""
 
-    def __init__(self, client: Any, commands: Commands, outage: Outage, *, owned: bool) -> None:
-        self._client = client
+    def __init__(self, link: Link, commands: Commands, outage: Outage) -> None:
+        self._link = link
         self._commands = commands
         self._outage = outage
-        self._owned = owned
 
     def _send(self, command: Command[T]) -> T:
-        arguments = (len(command.keys), *command.keys, *command.argv)
         try:
-            try:
-                reply = self._client.execute_command("EVALSHA", command.script.sha, *arguments)
-            except redis.exceptions.NoScriptError:
-                reply = self._client.execute_command("EVAL", command.script.text, *arguments)
-        except (*UNAVAILABLE, redis.exceptions.RedisError) as error:
-            raise translate(error) from None
-        return command.parse(reply)
+            return command.parse(self._link.send(command))
+        except FAILURES as error:
+            raise translate(error, command.keys[0]) from None
+        except ValueError as error:
+            raise corrupt(str(error), command.keys[0]) from None
 
     def _ask(self, command: Command[T], instead: Callable[[], T]) -> T:
-        if self._outage.admit():
+        if admitted := self._outage.admit():
             try:
                 reply = self._send(command)
             except StoreError as error:
-                self._outage.failed(error)
+                self._outage.failed(error, admitted)
             else:
                 self._outage.succeeded()
                 return reply
@@ -53,12 +48,36 @@ class RedisStore:
             self._outage.skipped()
         return instead()
 
+    def _ask_many(self, commands: list[Command[T]], instead: Callable[[int], T]) -> list[T]:
+        admitted = self._outage.admit()
+        if not admitted:
+            self._outage.skipped()
+            return [instead(index) for index in range(len(commands))]
+        try:
+            replies = self._link.send_many(commands)
+        except FAILURES as error:
+            self._outage.failed(translate(error, commands[0].keys[0]), admitted)
+            return [instead(index) for index in range(len(commands))]
+        answers = []
+        for index, (command, reply) in enumerate(zip(commands, replies, strict=True)):
+            if isinstance(reply, Exception):
+                self._outage.failed(translate(reply, command.keys[0]), admitted)
+                answers.append(instead(index))
+            else:
+                self._outage.succeeded()
+                answers.append(command.parse(reply))
+        return answers
+
     def record(self, call: Call) -> Tally:
         local = self._outage.local.record
         return self._ask(self._commands.record(call), lambda: self._outage.tally(call, local))
 
     def record_many(self, calls: list[Call]) -> list[Tally]:
-        return [self.record(call) for call in calls]
+        if len(calls) < 2 or any(call.exempt for call in calls):
+            return [self.record(call) for call in calls]
+        commands = [self._commands.record(call) for call in calls]
+        local = self._outage.local.record
+        return self._ask_many(commands, lambda index: self._outage.tally(calls[index], local))
 
     def peek(self, call: Call) -> Tally:
         local = self._outage.local.peek
@@ -87,15 +106,14 @@ class RedisStore:
         namespace = self._commands.namespace
         seen: set[str] = set()
         try:
-            for key in self._client.scan_iter(match=session_pattern(namespace), count=1000):
+            for key in self._link.scan(session_pattern(namespace)):
                 session = session_of(namespace, text_of(key))
                 # SCAN may return a key twice, and a session has two keys that match.
                 if session is not None and session not in seen:
                     seen.add(session)
                     yield session
-        except (*UNAVAILABLE, redis.exceptions.RedisError) as error:
-            raise translate(error) from None
+        except FAILURES as error:
+            raise translate(error, namespace) from None
 
     def close(self) -> None:
-        if self._owned:
-            self._client.close()
+        self._link.close()

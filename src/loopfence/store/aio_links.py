@@ -1,0 +1,256 @@
+"""How a step reaches Redis on asyncio: one multiplexed connection an event loop, or a whole redis-py client."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING, Any, Protocol
+
+import redis.exceptions
+
+from loopfence.store.links import LOST
+from loopfence.store.scripts import scan_step
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from loopfence.store.scripts import Command
+
+
+MAX_IN_FLIGHT = 50
+"""Steps that share a redis-py pool at a time: its default of 100 connections raises when they run out."""
+
+
+class AsyncLink(Protocol):
+    """Sends steps and returns raw replies; raises redis-py's errors."""
+
+    async def send(self, command: Command[Any]) -> Any: ...
+    async def send_many(self, commands: list[Command[Any]]) -> list[Any]: ...
+    def scan(self, pattern: str) -> AsyncIterator[Any]: ...
+    async def close(self) -> None: ...
+
+
+class AsyncClientLink:
+    """Through a client's `execute_command`: the user's own client as it is, or a cluster's within the timeout."""
+
+    def __init__(self, make: Callable[[], Any], *, timeout: float | None, owned: bool) -> None:
+        self._make = make
+        self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Any, asyncio.Semaphore]] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._timeout = timeout
+        """Seconds for one step; None = the client is the user's, and so are its timeouts."""
+        self._owned = owned
+
+    def _client(self) -> tuple[Any, asyncio.Semaphore]:
+        # A client of our own serves one loop only: its connections cannot move to another.
+        loop = asyncio.get_running_loop()
+        if loop not in self._clients:
+            self._clients[loop] = self._make(), asyncio.Semaphore(MAX_IN_FLIGHT)
+        return self._clients[loop]
+
+    async def send(self, command: Command[Any]) -> Any:
+        client, places = self._client()
+        async with asyncio.timeout(self._timeout), places:
+            try:
+                return await client.execute_command(*command.arguments(by_sha=True))
+            except redis.exceptions.NoScriptError:
+                return await client.execute_command(*command.arguments(by_sha=False))
+
+    async def send_many(self, commands: list[Command[Any]]) -> list[Any]:
+        # A client may be a cluster, whose pipelines refuse scripts: one by one.
+        return [await self.send(command) for command in commands]
+
+    def scan(self, pattern: str) -> AsyncIterator[Any]:
+        found: AsyncIterator[Any] = self._client()[0].scan_iter(match=pattern, count=1000)
+        return found
+
+    async def close(self) -> None:
+        if self._owned:
+            found = self._clients.pop(asyncio.get_running_loop(), None)
+            if found is not None:
+                await found[0].aclose()
+
+
+class _Wire:
+    """One open connection of one event loop. Steps go out whole; replies come back in the same order.
+
+    A step that is cancelled leaves its place in the order to a reply that nobody waits for.
+    """
+
+    def __init__(self, connection: Any, patience: float) -> None:
+        self._connection = connection
+        self._patience = patience
+        """Seconds without any reply, while some are due, after which the connection is given up."""
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
+        self._outbox: list[bytes] = []
+        self._watch: asyncio.TimerHandle | None = None
+        self._heard = self._loop.time()
+        self.open = True
+        self.reader = self._loop.create_task(self._read())
+
+    def post(self, data: bytes, deadline: float) -> asyncio.Future[Any]:
+        """Send one step; the future gets its reply, or the server's error as a value."""
+        if not self._outbox:
+            # Steps that are posted in the same turn of the loop share one write.
+            self._loop.call_soon(self._flush)
+        self._outbox.append(data)
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if not self._waiting:
+            self._heard = self._loop.time()
+        self._waiting.append((future, deadline))
+        if self._watch is None or deadline < self._watch.when():
+            self._arm(deadline)
+        return future
+
+    def _flush(self) -> None:
+        data = b"".join(self._outbox)
+        self._outbox.clear()
+        if self.open:
+            self._connection._writer.write(data)  # noqa: SLF001 - a write that needs no task of its own
+
+    async def _read(self) -> None:
+        error: Exception = redis.exceptions.ConnectionError("the connection was closed")
+        try:
+            while True:
+                try:
+                    reply = await self._connection.read_response()
+                except redis.exceptions.ResponseError as refusal:
+                    reply = refusal
+                self._heard = self._loop.time()
+                future, _ = self._waiting.popleft()
+                if not future.done():
+                    future.set_result(reply)
+        except (*LOST, redis.exceptions.RedisError) as lost:
+            error = lost
+        finally:
+            self.fail(error)
+            await self._connection.disconnect(nowait=True)
+
+    def _arm(self, deadline: float) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        self._watch = self._loop.call_at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        self._watch = None
+        if not self._waiting:
+            return
+        now = self._loop.time()
+        if now - self._heard >= self._patience:
+            self.fail(redis.exceptions.ConnectionError("no reply in time"))
+            return
+        # Replies do come, only not fast enough for all: whoever ran out of time goes, the connection stays.
+        for future, deadline in self._waiting:
+            if deadline <= now and not future.done():
+                future.set_exception(redis.exceptions.TimeoutError("no reply in time"))
+        self._arm(min((d for _, d in self._waiting if d > now), default=now + self._patience))
+
+    def fail(self, error: Exception) -> None:
+        """Give the connection up: who ran out of time gets a timeout, the others the error, and may try again."""
+        self.open = False
+        waiting, self._waiting = self._waiting, deque()
+        now = self._loop.time()
+        for future, deadline in waiting:
+            if not future.done():
+                late = deadline <= now
+                future.set_exception(redis.exceptions.TimeoutError("no reply in time") if late else error)
+        if self._watch is not None:
+            self._watch.cancel()
+        if asyncio.current_task() is not self.reader:
+            self.reader.cancel()
+
+
+class AsyncWireLink:
+    """One multiplexed connection an event loop: opened when needed, given up when it is lost."""
+
+    def __init__(self, pool: Any, timeout: float) -> None:
+        self._pool = pool
+        self._timeout = timeout
+        self._wires: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[_Wire]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    async def send(self, command: Command[Any]) -> Any:
+        deadline = asyncio.get_running_loop().time() + self._timeout
+        (reply,) = await self._exchange([command.pack()], deadline)
+        if isinstance(reply, redis.exceptions.NoScriptError):
+            (reply,) = await self._exchange([command.pack_text()], deadline)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    async def send_many(self, commands: list[Command[Any]]) -> list[Any]:
+        deadline = asyncio.get_running_loop().time() + self._timeout
+        replies = await self._exchange([command.pack() for command in commands], deadline)
+        for index, reply in enumerate(replies):
+            if isinstance(reply, redis.exceptions.NoScriptError):
+                (replies[index],) = await self._exchange([commands[index].pack_text()], deadline)
+        return replies
+
+    async def _exchange(self, packed: list[bytes], deadline: float) -> list[Any]:
+        """A reply (or the server's error) for each; a lost connection is tried once more.
+
+        Sending again is safe: every step carries the id that makes it count once.
+        """
+        try:
+            return await self._attempt(packed, deadline)
+        except redis.exceptions.TimeoutError:
+            raise
+        except LOST:
+            return await self._attempt(packed, deadline)
+
+    async def _attempt(self, packed: list[bytes], deadline: float) -> list[Any]:
+        wire = await self._wire(deadline)
+        futures = [wire.post(data, deadline) for data in packed]
+        return [await futures[0]] if len(futures) == 1 else list(await asyncio.gather(*futures))
+
+    async def _wire(self, deadline: float) -> _Wire:
+        loop = asyncio.get_running_loop()
+        opening = self._wires.get(loop)
+        if opening is not None and opening.done():
+            if not opening.cancelled() and opening.exception() is None and opening.result().open:
+                return opening.result()
+            opening = None
+        if opening is None:
+            opening = self._wires[loop] = loop.create_task(self._open())
+            # Whoever waits sees the error; nobody may be left by then.
+            opening.add_done_callback(lambda task: task.cancelled() or task.exception())
+        async with asyncio.timeout_at(deadline):
+            return await asyncio.shield(opening)
+
+    async def _open(self) -> _Wire:
+        # Made from the pool's settings, and not of the pool: those run out.
+        connection = self._pool.connection_class(**{**self._pool.connection_kwargs, "socket_timeout": None})
+        try:
+            async with asyncio.timeout(self._timeout):
+                await connection.connect()
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        return _Wire(connection, self._timeout)
+
+    async def scan(self, pattern: str) -> AsyncIterator[Any]:
+        cursor: Any = b"0"
+        while True:
+            deadline = asyncio.get_running_loop().time() + self._timeout
+            (reply,) = await self._exchange([scan_step(cursor, pattern)], deadline)
+            if isinstance(reply, Exception):
+                raise reply
+            cursor, keys = reply
+            for key in keys:
+                yield key
+            if int(cursor) == 0:
+                return
+
+    async def close(self) -> None:
+        opening = self._wires.pop(asyncio.get_running_loop(), None)
+        if opening is not None:
+            opening.cancel()
+            await asyncio.wait([opening])
+            if not opening.cancelled() and opening.exception() is None:
+                wire = opening.result()
+                wire.fail(redis.exceptions.ConnectionError("the guard was closed"))
+                await asyncio.wait([wire.reader])
