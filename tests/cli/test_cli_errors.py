@@ -146,7 +146,7 @@ def test_a_server_that_refuses_connections_is_one_line_without_the_password(run,
 
 
 def test_a_wrong_password_is_one_line_without_it(run, start_server):
-    server = start_server("requirepass sesame")
+    server = start_server(password="sesame")
     code, out, err = run("check", "s", "t", "--url", f"redis://:hunter2@127.0.0.1:{server.port}/0")
     assert (code, out) == (2, "")
     assert re.fullmatch(r"loopfence: Redis .*(password|PASS).*\n", err)

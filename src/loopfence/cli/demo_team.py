@@ -10,6 +10,8 @@ import time
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from loopfence.cli.opening import raising_guard
+
 if TYPE_CHECKING:
     from loopfence import LoopGuard, Policy, Verdict
 
@@ -80,9 +82,7 @@ _own = threading.local()
 
 def demo_guard(url: str, policy: Policy) -> LoopGuard:
     """The guard that every member of the demo opens for itself."""
-    from loopfence import LoopGuard
-
-    return LoopGuard(url, policy=policy, ttl=TTL, timeout=2.0, on_outage="raise")
+    return raising_guard(url, policy=policy, ttl=TTL)
 
 
 def _open(url: str, policy: Policy) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import TYPE_CHECKING, Any, Never
 from urllib.parse import parse_qs
 
@@ -18,26 +19,31 @@ _TIMEOUT = 2.0
 """Seconds: someone at a terminal waits longer for an answer than an agent does."""
 
 
-def open_guard(url: str | None, policy: Path | None) -> LoopGuard:
-    """A guard that raises when its server does not answer; ConfigError where no server is named.
+def raising_guard(url: str, **settings: Any) -> LoopGuard:
+    """A guard that raises what goes wrong with its server, and does not log it: `main` prints the error, once.
 
     Its timeout is 2 s, where the URL does not say otherwise.
     """
+    logging.getLogger("loopfence").addHandler(logging.NullHandler())
+    if "timeout" not in parse_qs(url.partition("?")[2]):
+        settings["timeout"] = _TIMEOUT
+    return LoopGuard(url, on_outage="raise", **settings)
+
+
+def open_guard(url: str | None, policy: Path | None) -> LoopGuard:
+    """A raising guard on the server at `url`, with the policy of a file; ConfigError where no server is named."""
     if not url or url.startswith("memory:"):
         found = f"got {url}" if url else "none given"
         raise ConfigError(
             f"this needs the server that holds the sessions ({found}): set {URL_VARIABLE} or --url, "
             "e.g. --url redis://localhost:6379/0"
         )
-    settings: dict[str, Any] = {}
-    if policy is not None:
-        # Imported here: most calls have no file, and a TOML parser takes its time to load.
-        from loopfence.cli.policy_file import load_policy
+    if policy is None:
+        return raising_guard(url)
+    # Imported here: most calls have no file, and a TOML parser takes its time to load.
+    from loopfence.cli.policy_file import load_policy
 
-        settings["policy"] = load_policy(policy)
-    if "timeout" not in parse_qs(url.partition("?")[2]):
-        settings["timeout"] = _TIMEOUT
-    return LoopGuard(url, on_outage="raise", **settings)
+    return raising_guard(url, policy=load_policy(policy))
 
 
 def parse_json(name: str, text: str | None) -> Any:

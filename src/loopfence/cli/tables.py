@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -12,6 +12,8 @@ from loopfence.cli import printable
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 _STYLES = ("", "yellow", "bold red")
+_NAMES = ("session", "tool", "args", "halted")
+"""Columns that may be of any length, and are folded to fit."""
 _NUMBERS = ("repeats", "total", "calls", "top repeat")
 
 
@@ -89,7 +91,8 @@ def _headline(snapshot: SessionSnapshot) -> Text:
 def _table(*columns: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim")
     for column in columns:
-        table.add_column(column, justify="right" if column in _NUMBERS else "left", overflow="fold")
+        justify: JustifyMethod = "right" if column in _NUMBERS else "left"
+        table.add_column(column, justify=justify, overflow="fold", no_wrap=column not in _NAMES)
     return table
 
 
