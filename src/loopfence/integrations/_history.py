@@ -88,7 +88,7 @@ def _named(items: Any, messages: list[Any]) -> list[_Named]:
             words = _words(messages[item.position or 0])
             if words:
                 named.append((USER_TURN, words, item))
-        elif 0 < len(item.tool.encode("utf-8", "surrogatepass")) <= MAX_NAME_BYTES:
+        elif item.tool != USER_TURN and 0 < len(item.tool.encode("utf-8", "surrogatepass")) <= MAX_NAME_BYTES:
             what = [item.tool, item.args]
             if what not in _siblings(item, named):
                 named.append((item.id, what, item))
