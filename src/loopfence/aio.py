@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from loopfence.snapshot import SessionSnapshot
     from loopfence.store.memory import Space
-    from loopfence.store.tally import AsyncStore
+    from loopfence.store.tally import AsyncStore, Report
     from loopfence.verdict import Verdict
 
 
@@ -45,16 +45,17 @@ class AsyncSession(SessionBase):
 
     async def report(self, verdict: Verdict, *, result: Any = UNSET, ok: bool = True) -> None:
         report = self._engine.report(verdict, result, ok)
-        if report is None:
-            return
-        if self._engine.is_exempt(verdict.tool):
-            if report.progress and report.ok:
-                await self._store.progress(report.session, report.signature, report.call_id)
-            return
-        await self._store.report(report)
+        if report is not None:
+            await self._tell(verdict.tool, report)
 
     async def report_call(self, tool: str, args: Any, *, call_id: str, result: Any = UNSET, ok: bool = True) -> None:
-        await self._store.report(self._engine.report_call(self._named, tool, args, call_id, result, ok))
+        await self._tell(tool, self._engine.report_call(self._named, tool, args, call_id, result, ok))
+
+    async def _tell(self, tool: str, report: Report) -> None:
+        if not self._engine.is_exempt(tool):
+            await self._store.report(report)
+        elif report.progress and report.ok:
+            await self._store.progress(report.session, report.signature, f"{report.signature} {report.call_id}")
 
     async def note_progress(self) -> None:
         await self._store.progress(self._named.key, "", new_id())

@@ -68,7 +68,8 @@ class Engine:
             signature,
             member_id,
             tool_key,
-            policy.window,
+            # An exempt call takes no place, so none has to leave for it.
+            policy.window + limits.rule.exempt,
             self.max_age,
             limits.pace,
             stop,
@@ -96,7 +97,7 @@ class Engine:
             count=0 if exempt else tally.repeats,
             total=0 if exempt else tally.total,
             size=tally.size - exempt,
-            window=call.window,
+            window=self.policy.window,
             threshold=limits.threshold,
             limit=limit,
             streak=tally.failed if rule == "failures" else tally.stagnant if rule == "stagnation" else 0,
