@@ -168,7 +168,7 @@ def test_a_key_of_another_type_is_one_line(on_server, newest_server):
     newest_server.admin.set("loopfence:{s}:calls", "x", ex=60)
     code, out, err = on_server("check", "s", "t")
     assert (code, out) == (2, "")
-    assert re.fullmatch(r"loopfence: Redis refused the step \(.*WRONGTYPE.*\)\n", err)
+    assert re.fullmatch(r"loopfence: .*WRONGTYPE.*\n", err)
 
 
 @pytest.mark.parametrize(

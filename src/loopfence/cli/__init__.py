@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -33,6 +34,8 @@ BAD_INPUT = 2
 """Exit code of bad input, a bad setting, or a server that does not answer."""
 
 _INTERRUPTED = 130
+_CUT_SHORT = 1
+"""As typer has it, where its own code meets the closed pipe."""
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -40,6 +43,9 @@ def main(argv: list[str] | None = None) -> None:
 
     Exit codes: 0 done or allowed, 1 a call was refused (`check`) or a problem was found, 2 bad input.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A name that the terminal's encoding has not must not end the command: it is shown escaped.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = _run(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
@@ -50,7 +56,7 @@ def main(argv: list[str] | None = None) -> None:
     except BrokenPipeError:
         # The reader went away (`loopfence sessions | head`); Python must not try to flush again at exit.
         sys.stdout = None
-        code = 0
+        code = _CUT_SHORT
     sys.exit(code)
 
 

@@ -41,13 +41,12 @@ class Screen:
 
     def opening(self, team: Team) -> None:
         """Who makes the calls, what they share, and where a call becomes a loop."""
-        kind = "processes" if team.processes else "threads"
-        store = self._url if team.processes else "memory"
-        if holds_password(self._url):
-            store = "Redis"
-        self._out.print(
-            Text.assemble(("loopfence", "bold"), f": {len(team.workers)} worker {kind}, one window in {store}")
-        )
+        if team.processes:
+            kind, store = "processes", "Redis" if holds_password(self._url) else self._url
+        else:
+            kind, store = "threads", "memory"
+        who = f": {len(team.workers)} worker {kind}, one window in {store}"
+        self._out.print(Text.assemble(("loopfence", "bold"), who), soft_wrap=True)
         self._out.print(
             Text(
                 f"session {self._session}, its last {self._policy.window} calls; "
