@@ -7,26 +7,26 @@
 -- Reply 1 = done, 0 = there was nothing to do
 -- Cost  O(1); reset O(calls in the window)
 
-local op, value, token, ttl = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local op, value, token, ttl = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local session
 
 return attempt(function()
-  if op == 'reset' then return redis.call('DEL', calls, counts, state, args) > 0 and 1 or 0 end
+  if op == 'reset' then return call('DEL', calls, counts, state, args) > 0 and 1 or 0 end
   if op == 'resume' then
-    return redis.call('HDEL', state, 'halted')
+    return call('HDEL', state, 'halted')
   end
   session = read_state()
   local halted = session and session.halted or ''
   if op == 'halt' then
-    redis.call('HSET', state, 'version', '1', 'halted', value)
+    call('HSET', state, 'version', '1', 'halted', value)
     halted = value
   else
-    if session and redis.call('HGET', state, 'epoch_token') == token then return 0 end
+    if session and call('HGET', state, 'epoch_token') == token then return 0 end
     advance(session or { epoch = 0, by = '', before = 0 }, value)
-    redis.call('HSET', state, 'version', '1', 'epoch_token', token)
+    call('HSET', state, 'version', '1', 'epoch_token', token)
   end
-  if halted ~= '' and ttl < HALT_MS then ttl = HALT_MS end
-  for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, ttl) end
+  if halted ~= '' then ttl = halt_ttl(ttl) end
+  for _, key in ipairs(KEYS) do call('PEXPIRE', key, ttl) end
   return 1
 end, function()
   if not session and op ~= 'reset' and op ~= 'resume' then redis.pcall('DEL', state) end

@@ -11,17 +11,17 @@ local window, max_age, pace = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARG
 return attempt(function()
   local session = read_state()
   local now = next_score()
-  local size = redis.call('ZCARD', calls)
+  local size = call('ZCARD', calls)
   local leaving = size + 1 - window
   if max_age > 0 then
-    leaving = math.max(leaving, redis.call('ZCOUNT', calls, '-inf', now - max_age))
+    leaving = math.max(leaving, call('ZCOUNT', calls, '-inf', now - max_age))
   end
   local cutoff = max_age > 0 and now - max_age or 0
-  local before = tonumber(redis.call('HGET', counts, signature) or 0)
+  local before = tonumber(call('HGET', counts, signature) or 0)
   if not before then corrupt(counts, signature) end
   local left = before
   if leaving > 0 then
-    local gone = redis.call('ZRANGE', calls, 0, leaving - 1, 'WITHSCORES')
+    local gone = call('ZRANGE', calls, 0, leaving - 1, 'WITHSCORES')
     for i = 1, #gone, 2 do
       if gone[i]:sub(1, #signature + 1) == signature .. ' ' then left = left - 1 end
     end
@@ -30,7 +30,7 @@ return attempt(function()
   end
   if not session then return tally(left + 1, left + 1, size + 1, 0, 0, 0, '') end
 
-  local raw = redis.call('HMGET', state, 'sig:' .. signature, 'tool:' .. tool)
+  local raw = call('HMGET', state, 'sig:' .. signature, 'tool:' .. tool)
   local seen = read_seen(raw[1], signature)
   local discounted = math.max(0, discounted_of(session, signature, seen, before) - (before - left))
   local streak = read_streak(session, raw[2], tool, cutoff)

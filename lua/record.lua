@@ -12,37 +12,48 @@
 
 local signature, tool = ARGV[1], ARGV[4]
 local window, max_age, pace, stop = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-local ttl = tonumber(ARGV[10])
+local ttl = ARGV[10]
 local member = signature .. ' ' .. ARGV[2]
 local session
 local added, counted = false, false
 
--- Forget all that was held for an occurrence that has left the window.
+-- Forget all that was held for an occurrence that has left the window; returns its signature.
 local function forget(gone, score)
   local owner = gone:match('^(%S+) ')
   if not owner then corrupt(calls, gone) end
-  local left = redis.call('HINCRBY', counts, owner, -1)
+  local left = call('HINCRBY', counts, owner, -1)
   if left < 1 then
-    redis.call('HDEL', counts, owner)
-    redis.call('HDEL', args, owner)
+    call('HDEL', counts, owner)
+    if ARGV[3] ~= '' then call('HDEL', args, owner) end
   end
-  if not session then return end
-  local raw = redis.call('HMGET', state, 'sig:' .. owner, 'call:' .. gone)
+  if not session then return owner end
+  local raw = call('HMGET', state, 'sig:' .. owner, 'call:' .. gone)
   local seen = read_seen(raw[1], owner)
   if seen and left < 1 then
-    redis.call('HDEL', state, 'sig:' .. owner)
+    call('HDEL', state, 'sig:' .. owner)
   elseif seen and seen.discounted > 0 then
     seen.discounted = seen.discounted - 1
     write_seen(owner, seen)
   end
-  if not raw[2] then return end
+  if not raw[2] then return owner end
   local user = raw[2]:match('^[01] (%S+)$')
   if not user then corrupt(state, 'call:' .. gone) end
-  local streak = redis.call('HGET', state, 'tool:' .. user)
+  local streak = call('HGET', state, 'tool:' .. user)
   if streak and streak:match(' (%d+)$') == score then
-    redis.call('HDEL', state, 'call:' .. gone, 'tool:' .. user)
+    call('HDEL', state, 'call:' .. gone, 'tool:' .. user)
   else
-    redis.call('HDEL', state, 'call:' .. gone)
+    call('HDEL', state, 'call:' .. gone)
+  end
+  return owner
+end
+
+-- Keep the arguments; where a worker that keeps none let signatures go, theirs go now.
+local function keep_args()
+  call('HSET', args, signature, ARGV[3])
+  call('PEXPIRE', args, ttl)
+  if call('HLEN', args) <= call('HLEN', counts) then return end
+  for _, kept in ipairs(call('HKEYS', args)) do
+    if call('HEXISTS', counts, kept) == 0 then call('HDEL', args, kept) end
   end
 end
 
@@ -61,7 +72,7 @@ local function discount(now, seen, total)
   if pace > 0 then
     if total > 1 and seen.last > 0 and now - seen.last >= pace then
       seen.discounted = total - 1
-      redis.call('HDEL', state, 'tool:' .. tool)
+      call('HDEL', state, 'tool:' .. tool)
       polled = true
     end
     seen.last = now
@@ -74,57 +85,53 @@ end
 local function record()
   session = read_state()
   local halted = session and session.halted or ''
-  if halted ~= '' and ttl < HALT_MS then ttl = HALT_MS end
+  if halted ~= '' then ttl = halt_ttl(ttl) end
   local now = next_score()
   local aged = {}
   if max_age > 0 then
-    aged = redis.call('ZRANGEBYSCORE', calls, '-inf', now - max_age, 'WITHSCORES')
+    aged = call('ZRANGEBYSCORE', calls, '-inf', now - max_age, 'WITHSCORES')
   end
   local reborn = false
   for i = 1, #aged, 2 do
     if aged[i] == member then reborn = true end
   end
   if reborn then
-    redis.call('ZADD', calls, now, member)
+    call('ZADD', calls, now, member)
     added = true
   else
-    added = redis.call('ZADD', calls, 'NX', now, member) == 1
+    added = call('ZADD', calls, 'NX', now, member) == 1
   end
-  redis.call('PEXPIRE', calls, ttl)
+  call('PEXPIRE', calls, ttl)
   if #aged > 0 then
-    redis.call('ZREMRANGEBYSCORE', calls, '-inf', now - max_age)
+    call('ZREMRANGEBYSCORE', calls, '-inf', now - max_age)
     for i = 1, #aged, 2 do forget(aged[i], aged[i + 1]) end
   end
   local total
   if added then
-    total = redis.call('HINCRBY', counts, signature, 1)
+    total = call('HINCRBY', counts, signature, 1)
     counted = true
   else
-    total = tonumber(redis.call('HGET', counts, signature) or 1)
+    total = tonumber(call('HGET', counts, signature) or 1)
     if not total then corrupt(counts, signature) end
   end
-  local size = redis.call('ZCARD', calls)
+  local size = call('ZCARD', calls)
   if added and size > window then
-    local gone = redis.call('ZPOPMIN', calls, size - window)
+    local gone = call('ZPOPMIN', calls, size - window)
     for i = 1, #gone, 2 do
-      if gone[i]:sub(1, #signature + 1) == signature .. ' ' then total = total - 1 end
-      forget(gone[i], gone[i + 1])
+      if forget(gone[i], gone[i + 1]) == signature then total = total - 1 end
     end
     size = window
   end
-  if added and ARGV[3] ~= '' then
-    redis.call('HSET', args, signature, ARGV[3])
-    redis.call('PEXPIRE', args, ttl)
-  end
-  redis.call('PEXPIRE', counts, ttl)
+  if added and ARGV[3] ~= '' then keep_args() end
+  call('PEXPIRE', counts, ttl)
 
   local repeats, failed, stagnant = total, 0, 0
   if not session and pace > 0 then
-    redis.call('HSET', state, 'version', '1')
+    call('HSET', state, 'version', '1')
     session = { halted = '', epoch = 0, by = '', before = 0 }
   end
   if session then
-    local raw = redis.call('HMGET', state, 'sig:' .. signature, 'tool:' .. tool)
+    local raw = call('HMGET', state, 'sig:' .. signature, 'tool:' .. tool)
     local seen = read_seen(raw[1], signature)
     local discounted, polled
     if added then
@@ -137,14 +144,14 @@ local function record()
     if streak then failed, stagnant = streak.failed, streak.stagnant end
   end
   if stop > 0 and repeats >= stop and halted == '' then
-    redis.call('HSET', state, 'version', '1', 'halted', ARGV[9])
-    if ttl < HALT_MS then ttl = HALT_MS end
-    redis.call('PEXPIRE', calls, ttl)
-    redis.call('PEXPIRE', counts, ttl)
-    redis.call('PEXPIRE', args, ttl)
+    call('HSET', state, 'version', '1', 'halted', ARGV[9])
+    ttl = halt_ttl(ttl)
+    call('PEXPIRE', calls, ttl)
+    call('PEXPIRE', counts, ttl)
+    call('PEXPIRE', args, ttl)
     session = true
   end
-  if session then redis.call('PEXPIRE', state, ttl) end
+  if session then call('PEXPIRE', state, ttl) end
   return tally(repeats, total, size, failed, stagnant, added and 0 or 1, halted)
 end
 

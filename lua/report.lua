@@ -8,14 +8,14 @@
 -- Cost  O(log window)
 
 local signature, result, tool = ARGV[1], ARGV[3], ARGV[4]
-local max_age, ttl = tonumber(ARGV[5]), tonumber(ARGV[9])
+local max_age, ttl = tonumber(ARGV[5]), ARGV[9]
 local ok = ARGV[6] == '1'
 local member = signature .. ' ' .. ARGV[2]
 local session, known
 
 -- Take note of the result; true where it differs from the one before: then only the latest occurrence still counts.
 local function compare(raw)
-  local total = tonumber(redis.call('HGET', counts, signature) or 0)
+  local total = tonumber(call('HGET', counts, signature) or 0)
   if not total then corrupt(counts, signature) end
   local seen = read_seen(raw, signature)
   local discounted = discounted_of(session, signature, seen, total)
@@ -36,26 +36,26 @@ local function extend_streak(raw, score, cutoff, changed)
     streak.stagnant = streak.result == result and streak.stagnant + 1 or 1
     streak.result = result
   end
-  redis.call('HSET', state, 'tool:' .. tool, string.format('%.0f %.0f %.0f %s %.0f',
+  call('HSET', state, 'tool:' .. tool, string.format('%.0f %.0f %.0f %s %.0f',
     session.epoch, streak.failed, streak.stagnant, streak.result, streak.latest))
 end
 
 return attempt(function()
-  local score = tonumber(redis.call('ZSCORE', calls, member) or nil)
+  local score = tonumber(call('ZSCORE', calls, member) or nil)
   if not score then return 0 end
   local cutoff = max_age > 0 and next_score() - max_age or 0
   if score <= cutoff then return 0 end
   known = read_state()
   session = known or { halted = '', epoch = 0, by = '', before = 0 }
-  local raw = redis.call('HMGET', state, 'call:' .. member, 'sig:' .. signature, 'tool:' .. tool)
+  local raw = call('HMGET', state, 'call:' .. member, 'sig:' .. signature, 'tool:' .. tool)
   if raw[1] and (raw[1]:sub(1, 1) == '1' or not ok) then return 0 end
 
-  if session.halted ~= '' and ttl < HALT_MS then ttl = HALT_MS end
-  redis.call('HSET', state, 'version', '1', 'call:' .. member, (ok and '1 ' or '0 ') .. tool)
-  redis.call('PEXPIRE', state, ttl)
-  redis.call('PEXPIRE', calls, ttl)
-  redis.call('PEXPIRE', counts, ttl)
-  redis.call('PEXPIRE', args, ttl)
+  if session.halted ~= '' then ttl = halt_ttl(ttl) end
+  call('HSET', state, 'version', '1', 'call:' .. member, (ok and '1 ' or '0 ') .. tool)
+  call('PEXPIRE', state, ttl)
+  call('PEXPIRE', calls, ttl)
+  call('PEXPIRE', counts, ttl)
+  call('PEXPIRE', args, ttl)
   local changed = result ~= '' and compare(raw[2])
   extend_streak(raw[3], score, cutoff, changed)
   if ok and ARGV[7] == '1' then advance(session, signature) end

@@ -16,24 +16,30 @@
 -- KEYS[4] args    hash        signature -> canonical JSON, only where arguments are kept
 
 local calls, counts, state, args = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local HALT_MS = 86400000
+local call = redis.call
 
 local function corrupt(key, field)
   error('LOOPFENCE corrupt field ' .. field .. ' in ' .. key)
 end
 
+-- A halted session is kept for 24 hours at least, and what led to it as well.
+local function halt_ttl(ttl)
+  return math.max(tonumber(ttl), 86400000)
+end
+
 -- Server time in µs, later than every score of the session.
 local function next_score()
-  local time = redis.call('TIME')
+  local time = call('TIME')
   local now = time[1] * 1000000 + time[2]
-  local newest = redis.call('ZRANGE', calls, -1, -1, 'WITHSCORES')
+  local newest = call('ZRANGE', calls, -1, -1, 'WITHSCORES')
   if newest[2] and tonumber(newest[2]) >= now then now = newest[2] + 1 end
   return now
 end
 
 -- The session's fields, or nil where nothing but plain calls was ever seen.
 local function read_state()
-  local raw = redis.call('HMGET', state, 'version', 'halted', 'epoch', 'epoch_by', 'epoch_before')
+  if call('EXISTS', state) == 0 then return nil end
+  local raw = call('HMGET', state, 'version', 'halted', 'epoch', 'epoch_by', 'epoch_before')
   if not (raw[1] or raw[2]) then return nil end
   if raw[1] and raw[1] ~= '1' then error('LOOPFENCE version ' .. raw[1] .. ' of ' .. state .. ' is not 1') end
   local epoch, before = tonumber(raw[3] or 0), tonumber(raw[5] or 0)
@@ -50,9 +56,9 @@ end
 -- One progress more, made by the signature `owner` ("" = the caller said so).
 local function advance(session, owner)
   if owner ~= '' and owner == session.by then
-    redis.call('HSET', state, 'epoch', session.epoch + 1)
+    call('HSET', state, 'epoch', session.epoch + 1)
   else
-    redis.call('HSET', state, 'epoch', session.epoch + 1, 'epoch_by', owner, 'epoch_before', session.epoch)
+    call('HSET', state, 'epoch', session.epoch + 1, 'epoch_by', owner, 'epoch_before', session.epoch)
   end
 end
 
@@ -64,7 +70,7 @@ local function read_seen(raw, signature)
 end
 
 local function write_seen(signature, seen)
-  redis.call('HSET', state, 'version', '1', 'sig:' .. signature,
+  call('HSET', state, 'version', '1', 'sig:' .. signature,
     string.format('%.0f %.0f %s %.0f', seen.epoch, seen.discounted, seen.result, seen.last))
 end
 

@@ -6,11 +6,11 @@
 --         { member, score, ... } oldest first, { signature, count, ... }, { field, value, ... }, { signature, text, ... } }
 -- Cost  O(calls in the window)
 
-local time = redis.call('TIME')
-local ttl = redis.call('PTTL', calls)
-if ttl == -2 then ttl = redis.call('PTTL', state) end
+local time = call('TIME')
+local ttl = call('PTTL', calls)
+if ttl == -2 then ttl = call('PTTL', state) end
 return {
   string.format('%.0f', time[1] * 1000000 + time[2]), ttl,
-  redis.call('ZRANGE', calls, 0, -1, 'WITHSCORES'),
-  redis.call('HGETALL', counts), redis.call('HGETALL', state), redis.call('HGETALL', args),
+  call('ZRANGE', calls, 0, -1, 'WITHSCORES'),
+  call('HGETALL', counts), call('HGETALL', state), call('HGETALL', args),
 }
