@@ -11,6 +11,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from loopfence.errors import StoreError
 from loopfence.integrations.hooks import DIALECTS, Dialect, Event, Step, answer, of_agent, read
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ def hook(words: list[str]) -> int:
         reply = _handle(dialect, json.loads(sys.stdin.buffer.read()), options)
         if reply is not None:
             print(json.dumps(reply))
+    except StoreError:
+        # The guard has said so by itself, in its one log line.
+        pass
     except Exception as error:  # noqa: BLE001 - a broken guard must not break the agent
         _complain(f"not guarded: {type(error).__name__}: {error}")
     return 0
@@ -69,7 +73,7 @@ def _handle(dialect: Dialect, payload: Any, options: dict[str, str]) -> dict[str
         session = guard.session(of_agent(event.session, event.agent))
         if event.step is Step.CHECK:
             return answer(dialect, session.check(event.tool, event.args, call_id=event.call_id))
-        if event.step is Step.PROGRESS:
+        if event.step is not Step.REPORT:
             session.note_progress()
         elif call_id := event.call_id or _unreported(session, event):
             session.report_call(event.tool, event.args, call_id=call_id, **event.outcome)

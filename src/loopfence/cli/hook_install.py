@@ -109,13 +109,11 @@ def _changed(text: str, agent: str, command: str | None) -> str:
     was = settings.get("hooks", {}) if isinstance(settings, dict) else None
     if not isinstance(was, dict) or not all(isinstance(groups, list) for groups in was.values()):
         raise ConfigError("the settings hold hooks in a form that is not known here, and are left alone")
-    dialect, handler = DIALECTS[agent], None
+    handler = None
     hooks = {**was}
     if command is not None:
         handler = {"type": "command", "command": command, "timeout": _TIMEOUT * _HOMES[agent].second}
-        hooks.update(
-            (event, was.get(event, [])) for event in (dialect.before, *sorted(dialect.after | dialect.progress))
-        )
+        hooks.update((event, was.get(event, [])) for event in DIALECTS[agent].events)
     hooks = {event: _placed(groups, agent, handler) for event, groups in hooks.items()}
     kept = {event: groups for event, groups in hooks.items() if groups or was.get(event) == []}
     changed = {**settings, "hooks": kept}

@@ -51,8 +51,7 @@ class LoopGuardHooks(dict[HookEvent, list[HookMatcher]]):
         self._adapter = Adapter("claude-agent-sdk", url, policy=policy, **settings)
         self._running: OrderedDict[tuple[str, str | None], Verdict | None] = OrderedDict()
         self._stopped: OrderedDict[str, StopReason] = OrderedDict()
-        events = sorted({_AGENT.before, *_AGENT.after, *_AGENT.progress})
-        super().__init__({cast("HookEvent", event): [HookMatcher(hooks=[self._on])] for event in events})
+        super().__init__({cast("HookEvent", event): [HookMatcher(hooks=[self._on])] for event in _AGENT.events})
 
     def stopped(self, session_id: str) -> StopReason | None:
         """Why the guard ended the run with this `ResultMessage.session_id`; None where it did not."""
@@ -64,8 +63,10 @@ class LoopGuardHooks(dict[HookEvent, list[HookMatcher]]):
             return {}
         call = self._adapter.call(payload, event.tool, event.args, ids=(event.session,), turn=event.call_id)
         call = replace(call, session=hooks.of_agent(call.session, event.agent))
-        if event.step is hooks.Step.PROGRESS:
-            await self._adapter.anote_progress(call.session)
+        if event.step in (hooks.Step.TURN, hooks.Step.COMPACTED):
+            # In a session that the application named a prompt may come from another worker of the same run.
+            if event.step is hooks.Step.COMPACTED or self._adapter.named(payload) is None:
+                await self._adapter.anote_progress(call.session)
         elif event.step is hooks.Step.REPORT:
             await self._adapter.areport(self._running.pop((call.session, tool_use_id), None), **event.outcome)
         else:

@@ -6,6 +6,7 @@ Read off Claude Code 2.1.332, Codex CLI 0.171.0 and Gemini CLI 0.61.0 as they ra
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -27,7 +28,10 @@ class Step(Enum):
 
     CHECK = auto()
     REPORT = auto()
-    PROGRESS = auto()
+    TURN = auto()
+    """The user said something: progress."""
+    COMPACTED = auto()
+    """The agent's context was compacted, so that it may have to look again: progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +55,22 @@ class Dialect:
     tools: Mapping[str, ToolRule]
     before: str
     after: frozenset[str]
-    progress: frozenset[str]
+    turn: str
+    compacted: str
     outcome: Callable[[Mapping[str, Any]], Outcome]
     refuse: Callable[[Verdict], Answer]
 
+    @property
+    def events(self) -> list[str]:
+        """All events that matter."""
+        return [self.turn, self.before, *sorted(self.after), self.compacted]
+
 
 def read(dialect: Dialect, payload: Mapping[str, Any]) -> Event | None:
-    """The event that a hook's payload tells of, None for one that does not matter; KeyError for a missing field.
-
-    A new user turn and a compacted context are progress.
-    """
+    """The event that a hook's payload tells of, None for one that does not matter; KeyError for a missing field."""
     name, session, agent = payload["hook_event_name"], payload["session_id"], payload.get("agent_id")
-    if name in dialect.progress:
-        return Event(Step.PROGRESS, session, agent)
+    if name in (dialect.turn, dialect.compacted):
+        return Event(Step.TURN if name == dialect.turn else Step.COMPACTED, session, agent)
     if name != dialect.before and name not in dialect.after:
         return None
     tool, args, call_id = payload["tool_name"], payload.get("tool_input"), _used_once(payload.get("tool_use_id"))
@@ -130,7 +137,11 @@ def _deny(verdict: Verdict) -> Answer:
 
 
 def _ending(verdict: Verdict) -> Answer:
-    return {"continue": False, "stopReason": verdict.message} if verdict.level is Level.STOP else {}
+    if verdict.level is not Level.STOP:
+        return {}
+    # The user reads this; the model reads the reason of the denial.
+    resume = f"To let it go on: loopfence resume {shlex.quote(verdict.session)}"
+    return {"continue": False, "stopReason": f"{verdict.message} {resume}"}
 
 
 def _claude_refuse(verdict: Verdict) -> Answer:
@@ -146,7 +157,8 @@ DIALECTS = {
         tools=presets.CLAUDE_CODE,
         before="PreToolUse",
         after=frozenset({"PostToolUse", "PostToolUseFailure"}),
-        progress=frozenset({"UserPromptSubmit", "PreCompact"}),
+        turn="UserPromptSubmit",
+        compacted="PreCompact",
         outcome=_claude_outcome,
         refuse=_claude_refuse,
     ),
@@ -154,7 +166,8 @@ DIALECTS = {
         tools=presets.CODEX,
         before="PreToolUse",
         after=frozenset({"PostToolUse"}),
-        progress=frozenset({"UserPromptSubmit", "PreCompact"}),
+        turn="UserPromptSubmit",
+        compacted="PreCompact",
         outcome=_codex_outcome,
         # Codex takes no stop before a tool: with Claude's stop fields the whole answer would be void.
         refuse=_deny,
@@ -163,7 +176,8 @@ DIALECTS = {
         tools=presets.GEMINI,
         before="BeforeTool",
         after=frozenset({"AfterTool"}),
-        progress=frozenset({"BeforeAgent", "PreCompress"}),
+        turn="BeforeAgent",
+        compacted="PreCompress",
         outcome=_gemini_outcome,
         refuse=_gemini_refuse,
     ),
