@@ -36,18 +36,20 @@ def read(documents: Iterable[Document], source: Source) -> Iterator[Call]:
             source.problem(line, "no tool named")
             continue
         get = row.get
-        ts = get("ts")
+        session, ts = get("session"), get("ts")
+        # a row a call: what most rows leave out is not worth a function call each
+        run, agent, batch, call_id = get("run"), get("agent"), get("batch"), get("id")
         yield Call(
-            text_or_none(get("session")) or source.name,
+            session if type(session) is str and session else text_or_none(session) or source.name,
             tool,
             get("args"),
             row["result"] if "result" in row else get("result_hash", UNKNOWN),
             get("ok") is not False,
-            ts if type(ts) is float else seconds_of(ts),
-            text_or_none(get("run")),
-            text_or_none(get("agent")),
-            text_or_none(get("batch")),
-            text_or_none(get("id")),
+            ts if ts is None or type(ts) is float else seconds_of(ts),
+            run if run is None else text_or_none(run),
+            agent if agent is None else text_or_none(agent),
+            batch if batch is None else text_or_none(batch),
+            call_id if call_id is None else text_or_none(call_id),
             None,
             get("outcome"),
             hash(raw) if raw and "seq" in row else None,
