@@ -60,8 +60,7 @@ def main(url: str) -> None:
     try:
         Runner.run_sync(agent, "Has order 1042 arrived?")
     except ToolInputGuardrailTripwireTriggered as stop:
-        assert stop.run_data is not None
-        for item in stop.run_data.new_items:
+        for item in stop.run_data.new_items if stop.run_data else []:
             if isinstance(item, ToolCallOutputItem):
                 print(f"tool -> model: {item.output}")
         verdict = stop.output.output_info

@@ -6,10 +6,12 @@ what is called, what must run and what the model must see, stands here once.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import multiprocessing
 from abc import ABC, abstractmethod
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,7 +21,7 @@ import loopfence
 from loopfence.policy import Policy, ToolRule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from servers import RedisServer
 
@@ -78,6 +80,18 @@ class App(ABC):
         """Say something to the agent; its model makes the calls of each turn and then says DONE."""
 
 
+@contextmanager
+def an_event_loop() -> Iterator[None]:
+    """For `run_sync` of a framework, which takes the thread's loop, or makes one that it never closes."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        yield
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
 def run_elsewhere(story: type[Story], url: str, session: str, turns: Sequence[Turn]) -> tuple[list[str], Run]:
     """One run in a process of its own, under a session id that came from outside."""
     tools = Tools()
@@ -101,7 +115,7 @@ class Story:
             pytest.skip(f"this framework has no {request.param} side")
         return str(request.param)
 
-    # (a)
+    # -- a
     def test_the_third_equal_call_is_not_run_and_the_model_reads_why(self, mode: str) -> None:
         tools = Tools()
         run = self.app(tools, "memory://").run(each(READ, READ, READ, READ), mode=mode)
@@ -113,14 +127,14 @@ class Story:
         assert "a.txt" not in run.seen[2]
         assert (run.final, run.stop, run.orphans) == (DONE, None, 0)
 
-    # (b)
+    # -- b
     def test_equal_calls_with_changing_results_are_never_blocked(self, mode: str) -> None:
         tools = Tools(answer=lambda run: f"line {run}")
         run = self.app(tools, "memory://").run(each(*[READ] * 6), mode=mode)
         assert run.seen == [f"line {number}" for number in range(1, 7)]
         assert len(tools.ran) == 6
 
-    # (c)
+    # -- c
     def test_two_processes_share_one_view_of_a_session(self, redis_server: RedisServer) -> None:
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(2, mp_context=spawn, max_tasks_per_child=1) as pool:
@@ -134,7 +148,7 @@ class Story:
         assert second.seen[1] == SAME
         assert ran_second == ["read"]
 
-    # (d)
+    # -- d
     def test_parallel_equal_calls_of_one_turn_are_one_occurrence(self, mode: str) -> None:
         tools = Tools()
         run = self.app(tools, "memory://").run([[READ] * 3, [READ], [READ]], mode=mode)
@@ -143,7 +157,7 @@ class Story:
         assert run.seen[4].startswith(NOT_RUN)
         assert "called 3 times" in run.seen[4]
 
-    # (e)
+    # -- e
     def test_a_stop_ends_the_run_with_a_reason_and_a_whole_history(self, mode: str) -> None:
         tools = Tools()
         app = self.app(tools, "memory://", policy=Policy(threshold=2, stop=3))
@@ -173,7 +187,7 @@ class Story:
         run = app.run(each(READ), thread="chat-2", mode=mode)
         assert (run.seen, run.final, run.stop) == ([SAME], DONE, None)
 
-    # (f)
+    # -- f
     @pytest.mark.parametrize(("on_outage", "ran"), [("local", 4), ("allow", 8), ("block", 2), ("raise", 8)])
     def test_the_agent_survives_redis_being_killed_in_mid_run(
         self, mode: str, on_outage: str, ran: int, start_server: Callable[..., RedisServer]
@@ -191,7 +205,7 @@ class Story:
         assert len(tools.ran) == ran
         assert [text.startswith(NOT_RUN) for text in run.seen] == [False] * ran + [True] * (8 - ran)
 
-    # (g)
+    # -- g
     def test_two_sessions_do_not_mix(self, mode: str) -> None:
         tools = Tools()
         app = self.app(tools, "memory://")
@@ -201,7 +215,7 @@ class Story:
         with loopfence.session("customer-1"):
             assert app.run(each(READ), mode=mode).seen[0].startswith(NOT_RUN)
 
-    # (h)
+    # -- h
     def test_the_same_read_in_three_user_turns_of_one_chat_is_no_loop(self, mode: str) -> None:
         tools = Tools()
         app = self.app(tools, "memory://")

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
+from story import DONE, NOT_RUN, READ, SAME, App, Run, Story, Tools, each
 
 import loopfence
-from story import DONE, NOT_RUN, READ, SAME, App, Run, Story, Tools, each
 
 pytest.importorskip("langchain", reason="needs the extra: pip install 'loopfence[langchain]'")
 
@@ -138,8 +138,8 @@ def agent_of(tool: Any, *middleware: Any) -> Agent:
     return Agent([StructuredTool.from_function(tool)], *middleware)
 
 
-def test_an_interrupted_call_counts_once_when_it_is_resumed() -> None:
-    guard, ran = loopfence.LoopGuard("memory://"), []
+def test_an_interrupted_call_is_no_failure_and_counts_once_when_it_is_resumed() -> None:
+    guard, ran = loopfence.LoopGuard("memory://", failures=2), []
 
     def book(path: str) -> str:
         """Book a flight."""

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from story import DONE, NOT_RUN, READ, SAME, App, Run, Story, Tools, an_event_loop, each
 
 import loopfence
-from story import DONE, NOT_RUN, READ, SAME, App, Run, Story, Tools, each
 
 pytest.importorskip("pydantic_ai", reason="needs the extra: pip install 'loopfence[pydantic-ai]'")
 
-from pydantic import Field as pydantic_field
+from pydantic import Field
 from pydantic_ai import (
     Agent,
     ApprovalRequired,
@@ -72,7 +72,8 @@ class PydanticAgent(App):
         with capture_run_messages() as messages:
             try:
                 if mode == "sync":
-                    run.final = self.agent.run_sync("go on", message_history=history).output
+                    with an_event_loop():
+                        run.final = self.agent.run_sync("go on", message_history=history).output
                 else:
                     run.final = asyncio.run(self.agent.run("go on", message_history=history)).output
             except LoopDetectedError as stop:
@@ -105,6 +106,9 @@ class TestPydanticAI(Story):
         return PydanticAgent(LoopGuardCapability(url, **options), read, write)
 
 
+# -- besides the story
+
+
 def read_same(path: str) -> str:
     return SAME
 
@@ -119,7 +123,7 @@ def test_the_parallel_siblings_of_a_stopped_call_are_not_cancelled() -> None:
 
     app = PydanticAgent(LoopGuardCapability("memory://", threshold=2, stop=3), slow, read_same)
     read = ("read_same", {"path": "a"})
-    run = app.run([[read], [read], [read, ("slow", {"path": "b"})]])
+    run = app.run([[read], [read], [("slow", {"path": "b"}), read]])
     assert run.stop is not None
     assert ended == ["b"]
     assert run.orphans == 0
@@ -138,7 +142,7 @@ def test_the_value_inside_a_tool_return_is_the_result() -> None:
 def test_a_default_that_differs_at_every_call_does_not_hide_the_loop() -> None:
     numbers = count()
 
-    def read(path: str, request: int = pydantic_field(default_factory=lambda: next(numbers))) -> str:
+    def read(path: str, request: int = Field(default_factory=lambda: next(numbers))) -> str:
         return SAME
 
     run = PydanticAgent(LoopGuardCapability("memory://"), read).run(each(*[READ] * 3))
@@ -173,7 +177,7 @@ def test_a_call_that_waits_for_approval_is_no_failure() -> None:
 
     guard = loopfence.LoopGuard("memory://", failures=2)
     app = PydanticAgent(LoopGuardCapability(guard=guard), book, output_type=[str, DeferredToolRequests])
-    with loopfence.session("job"):
+    with loopfence.session("job"), an_event_loop():
         app.script.say([[("book", {"path": "Oslo"})]])
         asked = app.agent.run_sync("go on")
         assert isinstance(asked.output, DeferredToolRequests)

@@ -144,20 +144,12 @@ class Adapter:
         own = self._session(source) if self._session is not None else None
         return own or current_session() or _joined(ids) or None
 
-    def check(self, call: Call) -> Verdict | None:
-        """Record the call and judge it; None when there is nothing to judge by, and the tool may run."""
-        return _drive(_checking(self._sync, call))
-
     async def acheck(self, call: Call) -> Verdict | None:
-        """Do what `check` does, without blocking the event loop."""
+        """Record the call and judge it; None when there is nothing to judge by, and the tool may run."""
         return await _adrive(_checking(self._async, call))
 
-    def report(self, verdict: Verdict | None, **outcome: Any) -> None:
-        """Report how an allowed call ended: `result=` where it is known, and `ok=False` for a failure."""
-        _drive(_reporting(self._sync, verdict, outcome))
-
     async def areport(self, verdict: Verdict | None, **outcome: Any) -> None:
-        """Do what `report` does, without blocking the event loop."""
+        """Report how an allowed call ended: `result=` where it is known, and `ok=False` for a failure."""
         await _adrive(_reporting(self._async, verdict, outcome))
 
     async def anote_progress(self, session: str) -> None:
@@ -185,9 +177,7 @@ def _checking(guard: LoopGuard | AsyncLoopGuard, call: Call) -> Steps[Verdict | 
     return None
 
 
-def _reporting(
-    guard: LoopGuard | AsyncLoopGuard, verdict: Verdict | None, outcome: dict[str, Any]
-) -> Steps[None]:
+def _reporting(guard: LoopGuard | AsyncLoopGuard, verdict: Verdict | None, outcome: dict[str, Any]) -> Steps[None]:
     if verdict is None or not verdict.allowed:
         return
     with _contained("report", verdict.tool):
@@ -249,6 +239,8 @@ def _contained(step: str, name: str) -> Iterator[None]:
         log.warning("not guarded: arguments of tool %r have no canonical form: %s", name, error)
     except LoopfenceError as error:
         log.error("not guarded: %s of %r failed: %s", step, name, error)  # noqa: TRY400 - one line
+    except Exception:  # a callable of the user's policy, or a fault of the guard's own
+        log.exception("not guarded: %s of %r failed", step, name)
 
 
 def _joined(ids: Sequence[str | None]) -> str:

@@ -5,20 +5,25 @@ from __future__ import annotations
 import uuid
 import weakref
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from loopfence.integrations._adapter import Adapter, missing, refused, stops
 
 try:
-    from agents import Agent, FunctionTool, default_tool_error_function, get_current_span
+    from agents import (
+        Agent,
+        FunctionTool,
+        ToolInputGuardrail,
+        ToolOutputGuardrail,
+        default_tool_error_function,
+        get_current_span,
+    )
     from agents import ToolGuardrailFunctionOutput as Output
-    from agents import ToolInputGuardrail, ToolOutputGuardrail
 except ImportError as error:
     raise missing("openai-agents", error) from error
 
 if TYPE_CHECKING:
     from agents import ToolInputGuardrailData, ToolOutputGuardrailData
-    from agents.mcp import MCPServer
     from agents.tool_context import ToolContext
     from agents.usage import Usage
 
@@ -39,13 +44,15 @@ def guard_agent(agent: AgentT, url: str | None = None, **options: Any) -> AgentT
     `output.output_info` is the Verdict; the stopped turn is not in the history.
     """
     before, after = tool_guardrails(url, **options)
-    for server in agent.mcp_servers:
-        _attach(server, before, after)
     tools = [replace(tool) if isinstance(tool, FunctionTool) else tool for tool in agent.tools]
-    for tool in tools:
-        if isinstance(tool, FunctionTool):
-            _attach(tool, before, after)
-    return agent.clone(tools=tools)
+    targets: list[Any] = [*agent.mcp_servers, *(tool for tool in tools if isinstance(tool, FunctionTool))]
+    for target in targets:
+        others = target.tool_input_guardrails or []
+        if all(guardrail.name != _NAME for guardrail in others):
+            # First of all: a call that another guardrail rejects again and again is a loop too.
+            target.tool_input_guardrails = [before, *others]
+            target.tool_output_guardrails = [after, *(target.tool_output_guardrails or [])]
+    return cast("AgentT", agent.clone(tools=tools))
 
 
 def tool_guardrails(url: str | None = None, **options: Any) -> tuple[ToolInputGuardrail[Any], ToolOutputGuardrail[Any]]:
@@ -74,14 +81,6 @@ def tool_guardrails(url: str | None = None, **options: Any) -> tuple[ToolInputGu
         return Output.allow()
 
     return ToolInputGuardrail(check, _NAME), ToolOutputGuardrail(report, _NAME)
-
-
-def _attach(tool: FunctionTool | MCPServer, before: ToolInputGuardrail[Any], after: ToolOutputGuardrail[Any]) -> None:
-    """First of all guardrails: a call that another one rejects again and again is a loop too."""
-    present = tool.tool_input_guardrails or []
-    if all(guardrail.name != _NAME for guardrail in present):
-        tool.tool_input_guardrails = [before, *present]
-        tool.tool_output_guardrails = [after, *(tool.tool_output_guardrails or [])]
 
 
 def _run(usage: Usage) -> str:

@@ -9,7 +9,7 @@ from loopfence.integrations._adapter import Adapter, Hooks, missing, stops
 
 try:
     from pydantic_ai import ApprovalRequired, CallDeferred, ToolFailed, ToolReturn
-    from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
+    from pydantic_ai.capabilities import AbstractCapability
     from pydantic_ai.exceptions import SkipToolExecution
 except ImportError as error:
     raise missing("pydantic-ai", error) from error
