@@ -109,12 +109,13 @@ def _changed(text: str, agent: str, command: str | None) -> str:
     was = settings.get("hooks", {}) if isinstance(settings, dict) else None
     if not isinstance(was, dict) or not all(isinstance(groups, list) for groups in was.values()):
         raise ConfigError("the settings hold hooks in a form that is not known here, and are left alone")
-    handler = None
-    hooks = {**was}
+    events, handler = DIALECTS[agent].events, None
     if command is not None:
         handler = {"type": "command", "command": command, "timeout": _TIMEOUT * _HOMES[agent].second}
-        hooks.update((event, was.get(event, [])) for event in DIALECTS[agent].events)
-    hooks = {event: _placed(groups, agent, handler) for event, groups in hooks.items()}
+    hooks = {
+        event: _placed(was.get(event, []), agent, handler if event in events else None)
+        for event in dict.fromkeys([*was, *events])
+    }
     kept = {event: groups for event, groups in hooks.items() if groups or was.get(event) == []}
     changed = {**settings, "hooks": kept}
     if not kept and settings.get("hooks") != {}:
