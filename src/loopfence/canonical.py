@@ -7,13 +7,13 @@ spelled here, part by part with orjson's own spelling, so that the form depends 
 from __future__ import annotations
 
 import re
-from math import inf, isfinite, isnan
+from math import isfinite, isnan
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from loopfence.errors import ArgsError
-from loopfence.plain import MAX_STEPS, container_kind, plain_step, steps_left
+from loopfence.plain import MAX_STEPS, container_kind, plain_step, values_left
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 MAX_DEPTH = 1000
 """Levels of nesting that have a form: what `orjson.loads` reads back (1024), rounded down."""
 
-MAX_RESULT_STEPS = 1_000_000
-"""Values that a result may hold; one that shares its parts can hold more than any machine could write."""
+MAX_VALUES = 1_000_000
+"""Values in a value that has a form; one that shares its parts could hold more than any machine can write."""
 
 # orjson sees exact str, int, float, bool, None, list, tuple and dict, enums and UUIDs by itself; everything
 # else comes to `plain_step`, which `_Spelling` uses as well.
@@ -34,6 +34,8 @@ _OPTIONS = (
 )
 _SURROGATE = re.compile("([\ud800-\udfff])")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*").fullmatch
+_TOO_MANY = f"more than {MAX_VALUES} values have no canonical JSON"
+_TOO_DEEP = f"more than {MAX_DEPTH} levels have no canonical JSON"
 _LONGEST_PATH = 200
 _WRITTEN_DEPTH = 8
 """How deep orjson is tried with a part where it failed with the whole: a bound, as each try walks the part."""
@@ -54,47 +56,31 @@ def canonical_json(value: Any) -> str:
     - Integers past 64 bits are written out, lone surrogates as `\\udXXX`.
 
     Raises ArgsError, which names the path of the value, for all that has no form: any other object, two keys
-    that are one in JSON, a value that holds itself, over 1000 levels, an integer of over 4300 digits.
+    that are one in JSON, a value that holds itself, over 1000 levels, over a million values, an integer of
+    over 4300 digits.
     """
-    try:
-        return canonical_bytes(value).decode()
-    except UnicodeDecodeError:  # an orjson.Fragment, which may hold anything
-        return _Spelling(inf).spell(value)
+    return canonical_bytes(value).decode()
 
 
 def canonical_bytes(value: Any) -> bytes:
     """`canonical_json` as UTF-8, which is what a digest takes."""
+    written, left = _written(value, MAX_VALUES)
+    if left == 0:
+        raise ArgsError(f"args: {_TOO_MANY}")
+    return _Spelling().spell(value).encode() if written is None else written
+
+
+def _written(value: Any, most: int) -> tuple[bytes | None, int]:
+    """What orjson writes, None where that is not the form; and how many of `most` values are left."""
+    left = values_left(value, most)
+    if left <= 0:
+        return None, left
     try:
-        text = orjson.dumps(value, plain_step, _OPTIONS)
+        return orjson.dumps(value, plain_step, _OPTIONS), left
     except orjson.JSONEncodeError as error:
         interrupt = error.__cause__
         if isinstance(interrupt, BaseException) and not isinstance(interrupt, Exception):
             raise interrupt from None  # a Ctrl-C inside `plain_step` is no matter of JSON
-        return _Spelling(inf).spell(value).encode()
-    # orjson writes NaN as null: where there is a null, it must have been a None.
-    if b"null" not in text or steps_left(value, 2 * len(text)) >= 0:
-        return text
-    return _Spelling(inf).spell(value).encode()
-
-
-def canonical_result(value: Any) -> str:
-    """`canonical_json` of what a tool returned, which may be anything; ArgsError past a million steps.
-
-    It walks before it lets orjson write: orjson ends the process at an enum whose value raises, and never
-    ends where a value shares its parts over and over.
-    """
-    text, left = _written(value, MAX_RESULT_STEPS)
-    return _Spelling(left).spell(value) if text is None else text
-
-
-def _written(value: Any, most: float) -> tuple[str | None, float]:
-    """What orjson writes, None where this is not the form; and the steps that are left."""
-    left = steps_left(value, most)
-    if left < 0:
-        return None, most
-    try:
-        return orjson.dumps(value, plain_step, _OPTIONS).decode(), left
-    except (orjson.JSONEncodeError, UnicodeDecodeError):
         return None, most
 
 
@@ -128,9 +114,8 @@ class _Container:
 class _Spelling:
     """The form without orjson's limits; it keeps its own stack, so that no nesting can overflow one."""
 
-    def __init__(self, left: float) -> None:
-        self.left = left
-        """How many values more it may hold."""
+    def __init__(self) -> None:
+        self.left = MAX_VALUES
         self.open: list[_Container] = []
         self.around: set[int] = set()
 
@@ -175,27 +160,30 @@ class _Spelling:
                 value = plain_step(value)
             except Exception as error:
                 raise self._error(f"{_type_name(kind)} has no canonical JSON") from error
-        raise self._error(f"more than {MAX_DEPTH} levels have no canonical JSON")
+        raise self._error(_TOO_DEEP)
 
     def _open(self, base: Any, value: Any, chain: list[Any]) -> str | None:
         depth = len(self.open)
         if depth > MAX_DEPTH:
-            raise self._error(f"more than {MAX_DEPTH} levels have no canonical JSON")
+            raise self._error(_TOO_DEEP)
         if 1 < depth <= _WRITTEN_DEPTH:
-            text, self.left = _written(value, self.left)
-            if text is not None:
-                return text
+            written, left = _written(value, self.left)
+            if left == 0:
+                raise self._error(_TOO_MANY)
+            if written is not None:
+                self.left = left
+                return written.decode()
         items = list(dict.items(value) if base is dict else base.__iter__(value))
         self.left -= len(items)
         if self.left < 0:
-            raise self._error("too many values")
+            raise self._error(_TOO_MANY)
         if base is dict:
-            left: Iterator[tuple[Any, str, Any]] = iter(self._members(items))
+            members: Iterator[tuple[Any, str, Any]] = iter(self._members(items))
         elif base is list or base is tuple:
-            left = ((index, "", item) for index, item in enumerate(items))
+            members = ((index, "", item) for index, item in enumerate(items))
         else:
-            left = ((None, "", item) for item in items)
-        self.open.append(_Container(base, left, chain))
+            members = ((None, "", item) for item in items)
+        self.open.append(_Container(base, members, chain))
         self.around.update(map(id, chain))
         return None
 

@@ -15,35 +15,44 @@ from xxhash import xxh3_64_hexdigest
 MAX_STEPS = 1000
 """Steps from a value to plain JSON; only an object that invents new objects takes more."""
 
+_ORJSON_LEVELS = 250
+"""How deep orjson may go: it stops at 254 levels by itself, but overruns its memory with deep tuples."""
+
 _CONTAINERS: tuple[Any, ...] = (dict, list, tuple, set, frozenset)
 
 
-def steps_left(value: Any, most: float) -> float:
-    """What is left of `most` steps after a walk that finds neither NaN nor an infinity, else -1.
+def values_left(value: Any, most: int) -> int:  # noqa: C901 - one pass over each value, without calls
+    """How many of `most` values are left after all in `value`, where orjson may write it: more than 0.
 
-    Also -1 for a value that takes more steps, or that may have no form: those are for the careful way.
+    0 where `value` holds more than that. -1 where its form is not what orjson writes, or orjson would not
+    survive it: NaN, an enum whose value raises, deep tuples, all that `plain_step` refuses.
     """
-    todo: list[Any] = [(value,)]
+    level: list[Any] = [(value,)]
     try:
-        for items in todo:
-            most -= len(items)
-            if most < 0:
-                return -1
-            for item in items:
-                kind = type(item)
-                if kind is str or kind is int or item is None or kind is bool:
-                    continue
-                if kind is dict:
-                    todo.append(item.values())
-                elif kind is list or kind is tuple:
-                    todo.append(item)
-                elif kind is not float:
-                    todo.append((plain_step(item),))
-                elif not isfinite(item):
-                    return -1
+        for _ in range(_ORJSON_LEVELS):
+            below: list[Any] = []
+            for items in level:
+                most -= len(items)
+                if most <= 0:
+                    return 0
+                for item in items:
+                    kind = type(item)
+                    if kind is str or kind is int or item is None or kind is bool:
+                        continue
+                    if kind is dict:
+                        below.append(item.values())
+                    elif kind is list or kind is tuple:
+                        below.append(item)
+                    elif kind is not float:
+                        below.append((plain_step(item),))
+                    elif not isfinite(item):
+                        return -1
+            if not below:
+                return most
+            level = below
     except Exception:  # noqa: BLE001 - an item's own code ran, or another thread changed a dict
         return -1
-    return most
+    return -1
 
 
 def plain_step(value: Any) -> Any:

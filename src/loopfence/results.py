@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from loopfence.canonical import canonical_result
+from loopfence.canonical import canonical_json
 from loopfence.signature import digest, select_fields
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def result_digest(
     masks: Sequence[re.Pattern[str]] = (),
     secret: bytes | None = None,
 ) -> str | None:
-    """16 hex digits that are equal for equal results; None if the result has no canonical form.
+    """16 hex digits that are equal for equal results; None, unknown, if the result has no canonical JSON.
 
     `ignore` leaves dotted fields (as `select_fields` takes them) out of an object or a list, and out of a
     text that is a JSON object or array. What `masks` match in the first 64 Ki characters of a text, or of the
@@ -38,11 +38,12 @@ def result_digest(
     try:
         if result is None:
             return digest("null", secret)
-        value = _parsed(result) if ignore and isinstance(result, str) else result
-        value = select_fields(value, ignore, ())
-        if isinstance(value, str):
-            return digest(canonical_result(_masked(value, masks)), secret)
-        return digest(_masked(canonical_result(value), masks), secret)
+        value = str.__str__(result) if issubclass(type(result), str) else result
+        if ignore:
+            value = select_fields(_parsed(value) if type(value) is str else value, ignore, ())
+        if type(value) is str:
+            return digest(canonical_json(_masked(value, masks)), secret)
+        return digest(_masked(canonical_json(value), masks), secret)
     except Exception:  # noqa: BLE001
         return None
 
