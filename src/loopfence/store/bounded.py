@@ -36,7 +36,7 @@ def _remaining(most: float | None) -> float | None:
     if left <= 0:
         # redis-py closes the socket on it and raises its own TimeoutError.
         raise TimeoutError("the step's time is up")
-    return left
+    return left if most is None else min(left, most)
 
 
 class _BoundedSocket:
