@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from agents import AGENTS, ClaudeCode, Codex, CodingAgent, Gemini
+from coding_agents import AGENTS, ClaudeCode, Codex, CodingAgent, Gemini
 
 from loopfence import LoopGuard, Policy, ToolRule
 from loopfence.integrations import presets
