@@ -38,16 +38,16 @@ SAID = [
     (
         nth(2, warn=2),
         (
-            "Note: 'search' was called 2 times with the same arguments without progress. At 3 such calls it will not be "
-            "run."
+            "Note: 'search' was called 2 times with the same arguments without progress. At 3 such calls it will not "
+            "be run."
         ),
         "tool 'search' called 2 times in the last 8 calls (warn=2)",
     ),
     (
         nth(3),
         (
-            "This call was not run. 'search' was called 3 times with the same arguments without progress (limit 3 in the "
-            f"last 8 calls). {HELP}"
+            "This call was not run. 'search' was called 3 times with the same arguments without progress (limit 3 in "
+            f"the last 8 calls). {HELP}"
         ),
         "tool 'search' called 3 times in the last 8 calls (threshold=3)",
     ),
@@ -60,8 +60,8 @@ SAID = [
     (
         nth(6, stop=5),
         (
-            "This call was not run. This session is halted: search was called 5 times without progress. Make no more tool "
-            "calls: say what you did, what is open, and end."
+            "This call was not run. This session is halted: search was called 5 times without progress. Make no more "
+            "tool calls: say what you did, what is open, and end."
         ),
         "session 'run 7' is halted: search was called 5 times without progress",
     ),
@@ -84,16 +84,16 @@ SAID = [
     (
         nth(3, threshold=8, stagnation=3, report={"result": SECRET}),
         (
-            "This call was not run. The last 2 calls of 'search' all had the same result (limit 3). Other arguments change "
-            "nothing: try another tool, or report what you found."
+            "This call was not run. The last 2 calls of 'search' all had the same result (limit 3). Other arguments "
+            "change nothing: try another tool, or report what you found."
         ),
         "tool 'search' had 2 equal results in a row (stagnation=3)",
     ),
     (
         nth(3, enforce=False),
         (
-            "Shadow mode: this call ran, but would have been refused. 'search' was called 3 times with the same arguments "
-            "without progress (limit 3 in the last 8 calls)."
+            "Shadow mode: this call ran, but would have been refused. 'search' was called 3 times with the same "
+            "arguments without progress (limit 3 in the last 8 calls)."
         ),
         "tool 'search' called 3 times in the last 8 calls (threshold=3)",
     ),
