@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from loopfence.verdict import Level
 
 if TYPE_CHECKING:
-    from loopfence.engine import Question
     from loopfence.replay.calls import Call
-    from loopfence.store.tally import Report, Tally
+    from loopfence.replay.clockwork import Counted
     from loopfence.verdict import Rule
 
 MARK: Final = -1
@@ -105,16 +104,9 @@ class History:
         if len(self.cells) < _CELLS and self.cells and self.cells[-1] != MARK:
             self.cells.append(MARK)
 
-    def add(
-        self,
-        call: Call,
-        question: Question,
-        tally: Tally,
-        report: Report,
-        level: Level,
-        rule: Rule | None,
-    ) -> None:
+    def add(self, call: Call, counted: Counted, level: Level, rule: Rule | None) -> None:
         """Notes one call with the engine's judgement and what the recording says of its result."""
+        question, tally, report = counted
         self.calls += 1
         if call.outcome is not None:
             self.outcome = call.outcome
@@ -136,7 +128,7 @@ class History:
         if self._stopped:
             self.halted += 1
         elif level >= Level.BLOCK and rule is not None:
-            self._flag(signature, tally, report, rule, again)
+            self._flag(signature, counted, rule, again)
             self._stopped = level is Level.STOP
         if result:
             signature.last = result
@@ -149,11 +141,11 @@ class History:
     def _flag(
         self,
         signature: Signature,
-        tally: Tally,
-        report: Report,
+        counted: Counted,
         rule: Rule,
         again: bool | None,  # noqa: FBT001 - a fact
     ) -> None:
+        _, tally, report = counted
         redundant, count = again, tally.repeats
         if rule == "failures":
             redundant, count = not report.ok, tally.failed + 1

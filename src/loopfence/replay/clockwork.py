@@ -1,0 +1,112 @@
+"""The engine as replay drives it: on a memory store, by the recording's clock, every recorded call reported.
+
+The recording is what an agent did in shadow mode. Every call of it ran, also one that would have been blocked, so
+the result of each is reported; a blocked call that brought something new thereby shows as wrongly flagged once,
+and not as the first of a series. Calls of one model turn are all judged before the first of them is reported.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from loopfence.call_ids import new_id
+from loopfence.engine import Engine
+from loopfence.errors import LoopfenceError
+from loopfence.replay.calls import UNKNOWN, Call, Turn
+from loopfence.settings import UNSET, resolve
+from loopfence.store.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from loopfence.engine import Question
+    from loopfence.policy import Policy
+    from loopfence.replay.calls import Problems
+    from loopfence.store.tally import Report, Tally
+
+_EPOCH: Final = 1e9
+"""Where virtual time begins, in seconds: recordings may count theirs from 0, which no clock shows."""
+
+
+class Counted(NamedTuple):
+    """A recorded call as the engine took it: before any rule is applied."""
+
+    question: Question
+    tally: Tally
+    report: Report
+
+
+class Clockwork:
+    """One engine and its store; each session that runs on it has its own time."""
+
+    def __init__(self, policy: Policy) -> None:
+        settings = resolve("memory://", policy=policy.override(enforce=False), given={}, keep_args=True)
+        self.policy = settings.policy
+        self.engine = Engine(settings)
+        self.now = _EPOCH
+        self.store = MemoryStore(namespace=settings.namespace, ttl=settings.ttl_ms, clock=lambda: self.now)
+        self.names = itertools.count()
+
+
+class SessionRun:
+    """One session on its way through the engine."""
+
+    __slots__ = ("_asked", "_batch", "_clockwork", "_named", "_now", "_pending")
+
+    def __init__(self, clockwork: Clockwork) -> None:
+        self._clockwork = clockwork
+        # a number, as what a recording calls the session may be too long for a name
+        self._named = clockwork.engine.name(str(next(clockwork.names)))
+        self._now = _EPOCH
+        self._asked = 0
+        self._batch: str | None = None
+        self._pending: list[Counted] = []
+
+    def count(self, item: Call | Turn, label: str, problems: Problems) -> Counted | None:
+        """Records and reports a call; None for a turn, and for a call without a signature.
+
+        The latter (a tool's name that is too long, arguments nested too deeply) is a problem of the session
+        `label`, named by the call's number in it.
+        """
+        clockwork, pending = self._clockwork, self._pending
+        if item.ts is not None:
+            self._now = _EPOCH + item.ts
+        clockwork.now = self._now
+        if isinstance(item, Turn):
+            self._report_batch()
+            clockwork.store.progress(self._named.key, "", new_id())
+            return None
+        if pending and item.batch != self._batch:
+            self._report_batch()
+        self._asked += 1
+        engine, batch = clockwork.engine, item.batch
+        try:
+            question = engine.ask(self._named, item.tool, item.args, batch or f".{self._asked}")
+        except LoopfenceError as error:
+            problems.add(label, self._asked, str(error))
+            return None
+        tally = clockwork.store.record(question.call)
+        report = engine.outcome(question, UNSET if item.result is UNKNOWN else item.result, item.ok)
+        counted = Counted(question, tally, report)
+        if batch is None:
+            self._report(counted)
+        else:
+            self._batch = batch
+            pending.append(counted)
+        return counted
+
+    def end(self) -> None:
+        """Forgets the session."""
+        self._clockwork.store.reset(self._named.key)
+
+    def _report_batch(self) -> None:
+        for counted in self._pending:
+            self._report(counted)
+        self._pending.clear()
+
+    def _report(self, counted: Counted) -> None:
+        """Reports a call; of an exempt one the store takes only its progress."""
+        store, report = self._clockwork.store, counted.report
+        if not counted.question.limits.rule.exempt:
+            store.report(report)
+        elif report.progress and report.ok:
+            store.progress(report.session, report.signature, report.call_id)
