@@ -9,7 +9,7 @@ from loopfence.errors import ConfigError
 from loopfence.policy import Limits, micros
 from loopfence.results import is_null, result_digest
 from loopfence.settings import UNSET, Settings
-from loopfence.signature import default_key, digest, select_fields
+from loopfence.signature import canonical_args, digest, select_fields
 from loopfence.store.keys import encode, encode_name
 from loopfence.store.tally import Call, Report, Tally
 from loopfence.verdict import Level, Verdict, judge
@@ -40,6 +40,16 @@ class Question(NamedTuple):
     progress: bool
 
 
+class _Tool(NamedTuple):
+    """What is the same for every call of one tool, worked out once."""
+
+    limits: Limits
+    key: str
+    """The tool's name as it stands in keys."""
+    fixed: tuple[str, int, int, int, int, str]
+    """The parts of a `Call` from `tool` to `halt_reason`."""
+
+
 class Engine:
     """The pure half of a guard."""
 
@@ -47,7 +57,7 @@ class Engine:
         self.settings = settings
         self.policy = settings.policy
         self.max_age = micros(settings.policy.max_age)
-        self._tools: dict[str, tuple[Limits, str]] = {}
+        self._tools: dict[str, _Tool] = {}
 
     def name(self, session_id: str) -> Named:
         """Check a session's id; ConfigError where it is empty, too long or no string."""
@@ -55,28 +65,14 @@ class Engine:
 
     def ask(self, session: Named, tool: str, args: Any, call_id: str | None) -> Question:
         """The request for one call. ConfigError, ArgsError: the input is bad and nothing was sent."""
-        limits, tool_key = self._tool(tool)
+        limits, tool_key, fixed = self._tool(tool)
         if call_id is None:
             call_id = member_id = new_id()
         else:
             member_id = _stored_id(call_id)
-        signature, text = self._sign(limits, tool, args)
-        policy, settings = self.policy, self.settings
-        stop = limits.stop if limits.stop is not None and policy.enforce else 0
-        call = Call(
-            session.key,
-            signature,
-            member_id,
-            tool_key,
-            # An exempt call takes no place, so none has to leave for it.
-            policy.window + limits.rule.exempt,
-            self.max_age,
-            limits.pace,
-            stop,
-            f"{tool_key} was called {stop} times without progress" if stop else "",
-            _cut(text) if settings.keep_args else None,
-            limits.rule.exempt,
-        )
+        signature, text = self._sign(limits, tool, tool_key, args)
+        kept = _cut(text) if self.settings.keep_args else None
+        call = Call(session.key, signature, member_id, *fixed, kept, limits.rule.exempt)
         progress = limits.rule.progress is not False and limits.makes_progress(args)
         return Question(call, session.id, tool, call_id, limits, progress)
 
@@ -87,17 +83,18 @@ class Engine:
     def answer(self, question: Question, tally: Tally) -> Verdict:
         """The verdict on a call, from what the store counted."""
         call, session, tool, call_id, limits, progress = question
-        level, rule, limit = judge(self.policy, tally, limits)
+        policy = self.policy
+        level, rule, limit = judge(policy, tally, limits)
         exempt = limits.rule.exempt
-        stopped = rule == "repeat" and level is Level.STOP and self.policy.enforce
-        return Verdict(
+        stopped = rule == "repeat" and level is Level.STOP and policy.enforce
+        return Verdict.of(
             level=level,
-            allowed=level < Level.BLOCK or (not self.policy.enforce and rule != "halted"),
+            allowed=level < Level.BLOCK or (not policy.enforce and rule != "halted"),
             rule=rule,
             count=0 if exempt else tally.repeats,
             total=0 if exempt else tally.total,
             size=tally.size - exempt,
-            window=self.policy.window,
+            window=policy.window,
             threshold=limits.threshold,
             limit=limit,
             streak=tally.failed if rule == "failures" else tally.stagnant if rule == "stagnation" else 0,
@@ -116,7 +113,7 @@ class Engine:
         """The report on a verdict's call, or None where there is nothing to report: it was not allowed to run."""
         if not verdict.allowed:
             return None
-        limits, tool_key = self._tool(verdict.tool)
+        limits, tool_key, _ = self._tool(verdict.tool)
         session_key, call_id = encode(verdict.session), _stored_id(verdict.call_id)
         return self._report(session_key, verdict.signature, call_id, tool_key, limits, verdict.progress, result, ok)
 
@@ -136,14 +133,14 @@ class Engine:
         ok: bool,  # noqa: FBT001 - as the caller names it
     ) -> Report:
         """The report on a call that another process recorded under `call_id`."""
-        limits, tool_key = self._tool(tool)
-        signature, _ = self._sign(limits, tool, args)
+        limits, tool_key, _ = self._tool(tool)
+        signature, _ = self._sign(limits, tool, tool_key, args)
         progress = limits.makes_progress(args)
         return self._report(session.key, signature, _stored_id(call_id), tool_key, limits, progress, result, ok)
 
     def is_exempt(self, tool: str) -> bool:
         """Whether calls of this tool are never counted."""
-        return self._tool(tool)[0].rule.exempt
+        return self._tool(tool).limits.rule.exempt
 
     def halt_reason(self, reason: str) -> str:
         """Check an operator's reason for a halt: a non-empty string; at most 500 characters of it are kept."""
@@ -179,28 +176,30 @@ class Engine:
             stagnates,
         )
 
-    def _tool(self, tool: str) -> tuple[Limits, str]:
+    def _tool(self, tool: str) -> _Tool:
         try:
             return self._tools[tool]
         except (KeyError, TypeError):
-            found = self.policy.limits(tool) if isinstance(tool, str) else None, encode_name("tool", tool)
+            key = encode_name("tool", tool)
+        limits, policy = self.policy.limits(tool), self.policy
+        stop = limits.stop if limits.stop is not None and policy.enforce else 0
+        reason = f"{key} was called {stop} times without progress" if stop else ""
+        # An exempt call takes no place, so none has to leave for it.
+        window = policy.window + limits.rule.exempt
         # Tool names come from a model: a bounded memory of them.
         if len(self._tools) >= _MAX_TOOLS:
             self._tools.clear()
-        assert found[0] is not None  # noqa: S101 - encode_name refused everything but strings
-        self._tools[tool] = limits, key = found[0], found[1]
-        return limits, key
+        self._tools[tool] = found = _Tool(limits, key, (key, window, self.max_age, limits.pace, stop, reason))
+        return found
 
-    def _sign(self, limits: Limits, tool: str, args: Any) -> tuple[str, str]:
+    def _sign(self, limits: Limits, tool: str, tool_key: str, args: Any) -> tuple[str, str]:
         if limits.selects:
             args = select_fields(args, limits.rule.ignore, limits.rule.only)
-        key = self.settings.key
-        if key is None:
-            tool, text = default_key(tool, args)
-            tool_key = self._tools[tool][1]
+        if self.settings.key is None:
+            text = canonical_args(args)
         else:
-            tool, text = _checked_key(key(tool, args))
-            tool_key = encode_name("tool", tool)
+            name, text = _checked_key(self.settings.key(tool, args))
+            tool_key = encode_name("tool", name)
         return f"{tool_key}:{digest(text, self.settings.secret)}", text
 
 

@@ -6,7 +6,8 @@ import os
 import threading
 import time
 import weakref
-from collections import OrderedDict, deque
+from collections import OrderedDict
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from loopfence.store.keys import decode
@@ -55,8 +56,10 @@ class _Window:
     """One session."""
 
     def __init__(self) -> None:
-        self.order: deque[tuple[int, Member]] = deque()
-        self.scores: dict[Member, int] = {}
+        self.scores: OrderedDict[Member, int] = OrderedDict()
+        """Every occurrence with its score, oldest first."""
+        self.latest = 0
+        """The newest score."""
         self.counts: dict[str, int] = {}
         self.texts: dict[str, str] = {}
         self.seen: dict[str, _Seen] = {}
@@ -70,35 +73,31 @@ class _Window:
         self.expires = 0
 
     def next_score(self, now: int) -> int:
-        return max(now, self.order[-1][0] + 1) if self.order else now
+        return now if now > self.latest or not self.scores else self.latest + 1
 
     def drop_until(self, cutoff: int) -> None:
-        while self.order and self.order[0][0] <= cutoff:
+        while self.scores and next(iter(self.scores.values())) <= cutoff:
             self.drop_oldest()
 
     def drop_oldest(self) -> None:
-        score, member = self.order.popleft()
-        del self.scores[member]
+        member, score = self.scores.popitem(last=False)
         signature = member[0]
         left = self.counts[signature] - 1
         if left:
             self.counts[signature] = left
-            seen = self.seen.get(signature)
-            if seen is not None and seen.discounted:
+            if self.seen and (seen := self.seen.get(signature)) is not None and seen.discounted:
                 seen.discounted -= 1
         else:
             del self.counts[signature]
             self.seen.pop(signature, None)
             self.texts.pop(signature, None)
-        reported = self.reported.pop(member, None)
-        if reported is not None:
+        if self.reported and (reported := self.reported.pop(member, None)) is not None:
             streak = self.streaks.get(reported[1])
             if streak is not None and streak.latest == score:
                 del self.streaks[reported[1]]
 
     def append(self, member: Member, score: int) -> None:
-        self.order.append((score, member))
-        self.scores[member] = score
+        self.scores[member] = self.latest = score
         self.counts[member[0]] = self.counts.get(member[0], 0) + 1
 
     def epoch_for(self, signature: str) -> int:
@@ -187,9 +186,10 @@ class MemoryStore:
         duplicate = member in window.scores
         if not duplicate:
             window.append(member, now)
-            while len(window.order) > call.window:
+            while len(window.scores) > call.window:
                 window.drop_oldest()
-            self._discount(window, call, now)
+            if call.pace or window.seen or window.epoch:
+                self._discount(window, call, now)
             if call.args is not None:
                 window.texts[signature] = call.args
         total = window.counts[signature]
@@ -199,18 +199,10 @@ class MemoryStore:
             window.halted = call.halt_reason
         self._keep(window, clock)
         # A cutoff of 0 is enough: what is too old has just been dropped.
-        streak = window.streak_of(call.tool, 0)
-        return Tally(
-            repeats,
-            total,
-            len(window.order),
-            streak.failed if streak else 0,
-            streak.stagnant if streak else 0,
-            halted,
-            duplicate,
-            self._source,
-            self._source == "local",
-        )
+        streak = window.streak_of(call.tool, 0) if window.streaks else None
+        failed, stagnant = (streak.failed, streak.stagnant) if streak else (0, 0)
+        source = self._source
+        return Tally(repeats, total, len(window.scores), failed, stagnant, halted, duplicate, source, source == "local")
 
     @staticmethod
     def _discount(window: _Window, call: Call, now: int) -> None:
@@ -239,12 +231,13 @@ class MemoryStore:
             signature = call.signature
             now = window.next_score(clock)
             cutoff = now - call.max_age if call.max_age else 0
-            leaving = sum(1 for score, _ in window.order if score <= cutoff) if cutoff else 0
-            leaving = max(leaving, len(window.order) + 1 - call.window)
-            gone = [window.order[index] for index in range(max(0, leaving))]
-            cutoff = max(cutoff, gone[-1][0]) if gone else cutoff
+            leaving = len(window.scores) + 1 - call.window
+            if cutoff:
+                leaving = max(leaving, sum(1 for score in window.scores.values() if score <= cutoff))
+            gone = list(islice(window.scores.items(), max(0, leaving)))
+            cutoff = max(cutoff, gone[-1][1]) if gone else cutoff
             before = window.counts.get(signature, 0)
-            left = before - sum(1 for _, member in gone if member[0] == signature)
+            left = before - sum(1 for member, _ in gone if member[0] == signature)
             discounted = max(0, window.discounted(signature) - (before - left))
             streak = window.streak_of(call.tool, cutoff)
             seen = window.seen.get(signature)
@@ -253,7 +246,7 @@ class MemoryStore:
             return Tally(
                 left - discounted + 1,
                 left + 1,
-                len(window.order) - len(gone) + 1,
+                len(window.scores) - len(gone) + 1,
                 streak.failed if streak else 0,
                 streak.stagnant if streak else 0,
                 window.halted,
@@ -352,7 +345,7 @@ class MemoryStore:
             window = window or _Window()
             streaks = {tool: streak for tool in window.streaks if (streak := window.streak_of(tool, 0))}
             return Contents(
-                entries=[Entry(score, *member, member in window.reported) for score, member in window.order],
+                entries=[Entry(score, *member, member in window.reported) for member, score in window.scores.items()],
                 repeats={s: total - window.discounted(s) for s, total in window.counts.items()},
                 failed={tool: streak.failed for tool, streak in streaks.items() if streak.failed},
                 stagnant={tool: streak.stagnant for tool, streak in streaks.items() if streak.stagnant},
@@ -388,19 +381,18 @@ class MemoryStore:
         return window
 
     def _open(self, session: str, clock: int) -> _Window:
-        window = self._find(session, clock)
         windows = self._space.windows
-        if window is None:
-            window = windows[self._namespace, session] = _Window()
+        key = self._namespace, session
+        window = windows.get(key)
+        if window is None or window.expires <= clock:
+            window = windows[key] = _Window()
             if len(windows) > MAX_SESSIONS:
                 windows.popitem(last=False)
-        else:
-            windows.move_to_end((self._namespace, session))
+        windows.move_to_end(key)
         return window
 
     def _keep(self, window: _Window, clock: int) -> None:
-        ttl = self._ttl if window.halted is None else max(self._ttl, HALT_MS)
-        window.expires = clock + ttl * 1000
+        window.expires = clock + (self._ttl if window.halted is None else max(self._ttl, HALT_MS)) * 1000
 
 
 class AsyncMemoryStore:
