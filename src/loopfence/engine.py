@@ -12,7 +12,7 @@ from loopfence.settings import UNSET, Settings
 from loopfence.signature import canonical_args, digest, select_fields
 from loopfence.store.keys import encode, encode_name
 from loopfence.store.tally import Call, Report, Tally
-from loopfence.verdict import Level, Verdict, judge
+from loopfence.verdict import BLOCK, STOP, Verdict, judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -86,27 +86,29 @@ class Engine:
         policy = self.policy
         level, rule, limit = judge(policy, tally, limits)
         exempt = limits.rule.exempt
-        stopped = rule == "repeat" and level is Level.STOP and policy.enforce
+        stopped = rule == "repeat" and level is STOP and policy.enforce
         return Verdict.of(
-            level=level,
-            allowed=level < Level.BLOCK or (not policy.enforce and rule != "halted"),
-            rule=rule,
-            count=0 if exempt else tally.repeats,
-            total=0 if exempt else tally.total,
-            size=tally.size - exempt,
-            window=policy.window,
-            threshold=limits.threshold,
-            limit=limit,
-            streak=tally.failed if rule == "failures" else tally.stagnant if rule == "stagnation" else 0,
-            tool=tool,
-            signature=call.signature,
-            session=session,
-            call_id=call_id,
-            duplicate=tally.duplicate,
-            source=tally.source,
-            degraded=tally.degraded,
-            progress=progress,
-            halted=call.halt_reason if stopped else tally.halted,
+            {
+                "level": level,
+                "allowed": level < BLOCK or (not policy.enforce and rule != "halted"),
+                "rule": rule,
+                "count": 0 if exempt else tally.repeats,
+                "total": 0 if exempt else tally.total,
+                "size": tally.size - exempt,
+                "window": policy.window,
+                "threshold": limits.threshold,
+                "limit": limit,
+                "streak": tally.failed if rule == "failures" else tally.stagnant if rule == "stagnation" else 0,
+                "tool": tool,
+                "signature": call.signature,
+                "session": session,
+                "call_id": call_id,
+                "duplicate": tally.duplicate,
+                "source": tally.source,
+                "degraded": tally.degraded,
+                "progress": progress,
+                "halted": call.halt_reason if stopped else tally.halted,
+            }
         )
 
     def report(self, verdict: Verdict, result: Any, ok: bool) -> Report | None:  # noqa: FBT001 - as the caller names it

@@ -24,6 +24,10 @@ class Level(IntEnum):
     STOP = 3
 
 
+# An enum looks its members up anew at each access; a judgement is on the hot path.
+ALLOW, WARN, BLOCK, STOP = Level
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What the guard says of one call. Immutable and picklable; it holds no arguments."""
@@ -61,7 +65,7 @@ class Verdict:
     """Why the session is halted, else None."""
 
     @classmethod
-    def of(cls, **fields: Any) -> Self:
+    def of(cls, fields: dict[str, Any]) -> Self:
         """A verdict of all its fields. A frozen dataclass sets them one by one, at four times the cost."""
         verdict = object.__new__(cls)
         verdict.__dict__.update(fields)
@@ -148,21 +152,21 @@ def _shown(text: str, most: int = 80) -> str:
 def judge(policy: Policy, tally: Tally, limits: Limits) -> tuple[Level, Rule | None, int | None]:
     """Level, rule and reached number of a call whose tool has these limits."""
     if tally.halted is not None:
-        return Level.STOP, "halted", None
+        return STOP, "halted", None
     if tally.refused:
-        return Level.BLOCK, "outage", None
+        return BLOCK, "outage", None
     if limits.rule.exempt:
-        return Level.ALLOW, None, None
+        return ALLOW, None, None
     if limits.stop is not None and tally.repeats >= limits.stop:
-        return Level.STOP, "repeat", limits.stop
+        return STOP, "repeat", limits.stop
     if tally.repeats >= limits.threshold:
-        return Level.BLOCK, "repeat", limits.threshold
+        return BLOCK, "repeat", limits.threshold
     if limits.ceiling is not None and tally.total >= limits.ceiling:
-        return Level.BLOCK, "ceiling", limits.ceiling
+        return BLOCK, "ceiling", limits.ceiling
     if policy.failures is not None and tally.failed >= policy.failures - 1:
-        return Level.BLOCK, "failures", policy.failures
+        return BLOCK, "failures", policy.failures
     if policy.stagnation is not None and tally.stagnant >= policy.stagnation - 1:
-        return Level.BLOCK, "stagnation", policy.stagnation
+        return BLOCK, "stagnation", policy.stagnation
     if limits.warn is not None and tally.repeats >= limits.warn:
-        return Level.WARN, "repeat", limits.warn
-    return Level.ALLOW, None, None
+        return WARN, "repeat", limits.warn
+    return ALLOW, None, None
