@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from loopfence.errors import StoreError
 from loopfence.store.faults import FAILURES, corrupt, translate
 from loopfence.store.keys import session_of, session_pattern
 from loopfence.store.scripts import Command, Commands, text_of
@@ -27,20 +26,14 @@ class AsyncRedisStore:
         self._commands = commands
         self._outage = outage
 
-    async def _send(self, command: Command[T]) -> T:
-        try:
-            return command.parse(await self._link.send(command))
-        except FAILURES as error:
-            raise translate(error, command.keys[0]) from None
-        except ValueError as error:
-            raise corrupt(str(error), command.keys[0]) from None
-
     async def _ask(self, command: Command[T], instead: Callable[[], T]) -> T:
         if admitted := self._outage.admit():
             try:
-                reply = await self._send(command)
-            except StoreError as error:
-                self._outage.failed(error, admitted)
+                reply = command.parse(await self._link.send(command))
+            except FAILURES as error:
+                self._outage.failed(translate(error, command.keys[0]), admitted)
+            except ValueError as error:
+                self._outage.failed(corrupt(str(error), command.keys[0]), admitted)
             else:
                 self._outage.succeeded()
                 return reply

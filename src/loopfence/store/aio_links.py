@@ -195,26 +195,31 @@ class AsyncWireLink:
 
         Sending again is safe: every step carries the id that makes it count once.
         """
-        try:
-            return await self._attempt(packed, deadline)
-        except redis.exceptions.TimeoutError:
-            raise
-        except LOST:
-            return await self._attempt(packed, deadline)
+        for last in (False, True):
+            try:
+                wire = self._ready() or await self._connected(deadline)
+                if len(packed) == 1:
+                    return [await wire.post(packed[0], deadline)]
+                return list(await asyncio.gather(*[wire.post(data, deadline) for data in packed]))
+            except (redis.exceptions.TimeoutError, TimeoutError):
+                raise
+            except LOST:
+                if last:
+                    raise
+        raise AssertionError  # the second round has returned or raised
 
-    async def _attempt(self, packed: list[bytes], deadline: float) -> list[Any]:
-        wire = await self._wire(deadline)
-        futures = [wire.post(data, deadline) for data in packed]
-        return [await futures[0]] if len(futures) == 1 else list(await asyncio.gather(*futures))
+    def _ready(self) -> _Wire | None:
+        """This loop's wire, if it is open."""
+        opening = self._wires.get(asyncio.get_running_loop())
+        if opening is None or not opening.done() or opening.cancelled() or opening.exception() is not None:
+            return None
+        wire = opening.result()
+        return wire if wire.open else None
 
-    async def _wire(self, deadline: float) -> _Wire:
+    async def _connected(self, deadline: float) -> _Wire:
         loop = asyncio.get_running_loop()
         opening = self._wires.get(loop)
-        if opening is not None and opening.done():
-            if not opening.cancelled() and opening.exception() is None and opening.result().open:
-                return opening.result()
-            opening = None
-        if opening is None:
+        if opening is None or opening.done():
             opening = self._wires[loop] = loop.create_task(self._open())
             # Whoever waits sees the error; nobody may be left by then.
             opening.add_done_callback(lambda task: task.cancelled() or task.exception())

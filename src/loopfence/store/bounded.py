@@ -19,9 +19,10 @@ class _Deadline(threading.local):
 _deadline = _Deadline()
 
 
-def set_deadline(seconds: float) -> None:
-    """From now on, this thread's bounded connections give up after `seconds`."""
+def set_deadline(seconds: float) -> float:
+    """From now on, this thread's bounded connections give up after `seconds`; the moment by the monotonic clock."""
     _deadline.at = time.monotonic() + seconds
+    return _deadline.at
 
 
 def clear_deadline() -> None:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
 import redis.exceptions
 
 from loopfence.store.bounded import clear_deadline, set_deadline
+from loopfence.store.faults import FAILURES
 from loopfence.store.scripts import scan_step
+from loopfence.store.tries import Tries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from loopfence.store.scripts import Command
-
-LOST = (redis.exceptions.ConnectionError, OSError)
 
 
 class Link(Protocol):
@@ -30,46 +31,45 @@ class Link(Protocol):
 
 
 class ClientLink:
-    """Through a client's `execute_command`, as it is: the user's own client, or a cluster."""
+    """Through a client's `execute_command`, as it is: the user's own client, or a cluster's.
 
-    def __init__(self, make: Callable[[], Any], *, timeout: float | None, owned: bool) -> None:
-        self._make = make
-        self._made: Any = None
-        self._lock = threading.Lock()
+    timeout -- seconds after which a step is not sent again. What bounds a single try is the client's business: the
+    user's own client has its own timeouts and retries, ours keeps to the deadline.
+    """
+
+    def __init__(self, client: Any, timeout: float, *, owned: bool) -> None:
+        self._client = client
         self._timeout = timeout
-        """Seconds for one step; None = the client is the user's, and so are its timeouts."""
         self._owned = owned
 
-    def _client(self) -> Any:
-        if self._made is None:
-            with self._lock:
-                # A cluster client connects when it is made: late, so that making a guard does no I/O.
-                self._made = self._made or self._make()
-        return self._made
-
     def send(self, command: Command[Any]) -> Any:
-        if self._timeout is not None:
-            set_deadline(self._timeout)
+        tries = Tries(set_deadline(self._timeout))
         try:
-            client = self._client()
-            try:
-                return client.execute_command(*command.arguments(by_sha=True))
-            except redis.exceptions.NoScriptError:
-                return client.execute_command(*command.arguments(by_sha=False))
+            while True:
+                try:
+                    return self._attempt(command)
+                except FAILURES as error:
+                    time.sleep(tries.pause(error))
         finally:
             clear_deadline()
+
+    def _attempt(self, command: Command[Any]) -> Any:
+        try:
+            return self._client.execute_command(*command.arguments(by_sha=True))
+        except redis.exceptions.NoScriptError:
+            return self._client.execute_command(*command.arguments(by_sha=False))
 
     def send_many(self, commands: list[Command[Any]]) -> list[Any]:
         # A client may be a cluster, whose pipelines refuse scripts: one by one.
         return [self.send(command) for command in commands]
 
     def scan(self, pattern: str) -> Iterator[Any]:
-        found: Iterator[Any] = self._client().scan_iter(match=pattern, count=1000)
+        found: Iterator[Any] = self._client.scan_iter(match=pattern, count=1000)
         return found
 
     def close(self) -> None:
-        if self._owned and self._made is not None:
-            self._made.close()
+        if self._owned:
+            self._client.close()
 
 
 class WireLink:
@@ -92,11 +92,11 @@ class WireLink:
         return mine.connection
 
     def send(self, command: Command[Any]) -> Any:
-        set_deadline(self._timeout)
+        until = set_deadline(self._timeout)
         try:
-            (reply,) = self._exchange([command.pack()])
+            (reply,) = self._exchange([command.pack()], until)
             if isinstance(reply, redis.exceptions.NoScriptError):
-                (reply,) = self._exchange([command.pack_text()])
+                (reply,) = self._exchange([command.pack_text()], until)
         finally:
             clear_deadline()
         if isinstance(reply, Exception):
@@ -104,29 +104,27 @@ class WireLink:
         return reply
 
     def send_many(self, commands: list[Command[Any]]) -> list[Any]:
-        set_deadline(self._timeout)
+        until = set_deadline(self._timeout)
         try:
-            replies = self._exchange([command.pack() for command in commands])
+            replies = self._exchange([command.pack() for command in commands], until)
             for index, reply in enumerate(replies):
                 if isinstance(reply, redis.exceptions.NoScriptError):
-                    (replies[index],) = self._exchange([commands[index].pack_text()])
+                    (replies[index],) = self._exchange([commands[index].pack_text()], until)
         finally:
             clear_deadline()
         return replies
 
-    def _exchange(self, packed: list[bytes]) -> list[Any]:
-        """A reply (or the server's error) for each; a lost connection is tried once more.
-
-        Sending again is safe: every step carries the id that makes it count once.
-        """
+    def _exchange(self, packed: list[bytes], until: float) -> list[Any]:
+        """A reply (or the server's error) for each."""
         connection = self._connection()
         data = packed[0] if len(packed) == 1 else b"".join(packed)
-        try:
-            return self._attempt(connection, data, len(packed))
-        except redis.exceptions.TimeoutError:
-            raise
-        except LOST:
-            return self._attempt(connection, data, len(packed))
+        tries = None
+        while True:
+            try:
+                return self._attempt(connection, data, len(packed))
+            except FAILURES as error:
+                tries = tries or Tries(until)
+                time.sleep(tries.pause(error))
 
     @staticmethod
     def _attempt(connection: Any, data: bytes, count: int) -> list[Any]:
@@ -148,9 +146,9 @@ class WireLink:
     def scan(self, pattern: str) -> Iterator[Any]:
         cursor: Any = b"0"
         while True:
-            set_deadline(self._timeout)
+            until = set_deadline(self._timeout)
             try:
-                (reply,) = self._exchange([scan_step(cursor, pattern)])
+                (reply,) = self._exchange([scan_step(cursor, pattern)], until)
             finally:
                 clear_deadline()
             if isinstance(reply, Exception):

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from loopfence.store.keys import decode
-from loopfence.store.tally import Call, Contents, Entry, Report, Source, Tally
+from loopfence.store.tally import Call, Contents, Entry, Report, Source, Streak, Tally
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -347,8 +347,7 @@ class MemoryStore:
             return Contents(
                 entries=[Entry(score, *member, member in window.reported) for member, score in window.scores.items()],
                 repeats={s: total - window.discounted(s) for s, total in window.counts.items()},
-                failed={tool: streak.failed for tool, streak in streaks.items() if streak.failed},
-                stagnant={tool: streak.stagnant for tool, streak in streaks.items() if streak.stagnant},
+                streaks={tool: Streak(run.failed, run.stagnant, run.latest) for tool, run in streaks.items()},
                 texts=dict(window.texts),
                 halted=window.halted,
                 now=clock,

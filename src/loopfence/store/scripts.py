@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from loopfence.store.keys import session_keys
-from loopfence.store.tally import Call, Contents, Entry, Report, Tally
+from loopfence.store.tally import Call, Contents, Entry, Report, Streak, Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +56,10 @@ class Command(NamedTuple, Generic[Reply]):
     def pack(self) -> bytes:
         """The EVALSHA as it goes over the wire."""
         head = _head(self.script.sha, len(self.keys), len(self.varying) + len(self.fixed))
-        return b"".join((head, _packed(self.keys), *map(_argument, self.varying), _packed(self.fixed)))
+        varying = "".join([f"${len(value)}\r\n{value}\r\n" for value in self.varying])
+        if not varying.isascii():
+            return b"".join((head, _packed(self.keys), *map(_argument, self.varying), _packed(self.fixed)))
+        return b"".join((head, _packed(self.keys), varying.encode(), _packed(self.fixed)))
 
     def pack_text(self) -> bytes:
         """The same as EVAL, for a server that does not know the script yet."""
@@ -153,13 +156,12 @@ def _contents(reply: Any) -> Contents:
         now, ttl, calls, counts, state, args = reply
         fields = _pairs(state)
         totals = {signature: int(count) for signature, count in _pairs(counts).items()}
-        streaks = {name[5:]: value.split(" ") for name, value in fields.items() if name.startswith("tool:")}
-        current = {tool: streak for tool, streak in streaks.items() if streak[0] == fields.get("epoch", "0")}
+        runs = {name[5:]: value.split(" ") for name, value in fields.items() if name.startswith("tool:")}
+        epoch = fields.get("epoch", "0")
         return Contents(
             entries=[_entry(member, score, fields) for member, score in _pairs(calls).items()],
             repeats={signature: total - _discounted(fields, signature, total) for signature, total in totals.items()},
-            failed={tool: int(streak[1]) for tool, streak in current.items() if streak[1] != "0"},
-            stagnant={tool: int(streak[2]) for tool, streak in current.items() if streak[2] != "0"},
+            streaks={t: Streak(int(run[1]), int(run[2]), int(run[4])) for t, run in runs.items() if run[0] == epoch},
             texts=_pairs(args),
             halted=fields.get("halted") or None,
             now=int(text_of(now)),

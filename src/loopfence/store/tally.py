@@ -81,6 +81,17 @@ class Entry(NamedTuple):
     reported: bool
 
 
+class Streak(NamedTuple):
+    """How the latest reported calls of one tool went."""
+
+    failed: int
+    """How many of them failed in a row."""
+    stagnant: int
+    """How many of their results were equal in a row."""
+    latest: int
+    """Score of the newest of them: when that one has left the window, the streak has lapsed."""
+
+
 @dataclass(frozen=True)
 class Contents:
     """All that a store holds of one session, as it lies there (names encoded, times in µs)."""
@@ -88,8 +99,8 @@ class Contents:
     entries: list[Entry]
     repeats: dict[str, int]
     """Signature -> occurrences without progress since."""
-    failed: dict[str, int]
-    stagnant: dict[str, int]
+    streaks: dict[str, Streak]
+    """Tool -> its streak, where no progress has ended it."""
     texts: dict[str, str]
     halted: str | None
     now: int
