@@ -71,8 +71,11 @@ def test_tls(redis_cli, tmp_path):
     words = subprocess.run([redis_cli / "redis-cli", "--help"], capture_output=True, text=True, check=False)
     if "--tls" not in words.stdout + words.stderr:
         pytest.skip("this redis-cli was built without TLS")
-    with start_tls_server(tmp_path) as server:
+    server = start_tls_server(tmp_path)
+    try:
         shows_the_session(redis_cli, server.url)
+    finally:
+        server.stop()
 
 
 def test_a_sentinel_names_the_master(redis_cli):
