@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from agents import AGENTS, LOOPFENCE, CodingAgent
+from coding_agents import AGENTS, LOOPFENCE, CodingAgent
 
 if TYPE_CHECKING:
     from servers import RedisServer
