@@ -8,7 +8,7 @@
 -- Cost  O(1); reset O(calls in the window)
 
 local op, value, token, ttl = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local session
+local session, is_new
 
 return attempt(function()
   if op == 'reset' then return call('DEL', calls, counts, state, args) > 0 and 1 or 0 end
@@ -16,6 +16,7 @@ return attempt(function()
     return call('HDEL', state, 'halted')
   end
   session = read_state()
+  is_new = not session
   local halted = session and session.halted or ''
   if op == 'halt' then
     call('HSET', state, 'version', '1', 'halted', value)
@@ -29,5 +30,6 @@ return attempt(function()
   for _, key in ipairs(KEYS) do call('PEXPIRE', key, ttl) end
   return 1
 end, function()
-  if not session and op ~= 'reset' and op ~= 'resume' then redis.pcall('DEL', state) end
+  -- A state that this step made must not stay behind without a TTL.
+  if is_new then redis.pcall('DEL', state) end
 end)

@@ -16,28 +16,29 @@ local ttl = ARGV[10]
 local member = signature .. ' ' .. ARGV[2]
 local session
 local added, counted = false, false
+local leaving, forgotten = {}, 0
 
--- Forget all that was held for an occurrence that has left the window; returns its signature.
+-- Forget all that was held for an occurrence that has left the window; returns its signature. It reads before it
+-- writes: a corrupt field raises while nothing is forgotten.
 local function forget(gone, score)
   local owner = gone:match('^(%S+) ')
   if not owner then corrupt(calls, gone) end
+  local seen, user
+  if session then
+    local raw = call('HMGET', state, 'sig:' .. owner, 'call:' .. gone)
+    seen = read_seen(raw[1], owner)
+    user = raw[2] and (raw[2]:match('^[01] (%S+)$') or corrupt(state, 'call:' .. gone))
+  end
   local left = call('HINCRBY', counts, owner, -1)
   if left < 1 then
     call('HDEL', counts, owner)
     if ARGV[3] ~= '' then call('HDEL', args, owner) end
-  end
-  if not session then return owner end
-  local raw = call('HMGET', state, 'sig:' .. owner, 'call:' .. gone)
-  local seen = read_seen(raw[1], owner)
-  if seen and left < 1 then
-    call('HDEL', state, 'sig:' .. owner)
+    if seen then call('HDEL', state, 'sig:' .. owner) end
   elseif seen and seen.discounted > 0 then
     seen.discounted = seen.discounted - 1
     write_seen(owner, seen)
   end
-  if not raw[2] then return owner end
-  local user = raw[2]:match('^[01] (%S+)$')
-  if not user then corrupt(state, 'call:' .. gone) end
+  if not user then return owner end
   local streak = call('HGET', state, 'tool:' .. user)
   if streak and streak:match(' (%d+)$') == score then
     call('HDEL', state, 'call:' .. gone, 'tool:' .. user)
@@ -45,6 +46,17 @@ local function forget(gone, score)
     call('HDEL', state, 'call:' .. gone)
   end
   return owner
+end
+
+-- Forget `members`, which have just been removed; returns how many of them equal this call.
+local function let_go(members)
+  leaving, forgotten = members, 0
+  local equal = 0
+  for i = 1, #members, 2 do
+    if forget(members[i], members[i + 1]) == signature then equal = equal + 1 end
+    forgotten = i + 1
+  end
+  return equal
 end
 
 -- Keep the arguments; where a worker that keeps none let signatures go, theirs go now.
@@ -82,6 +94,12 @@ local function discount(now, seen, total)
   return seen.discounted, polled
 end
 
+-- What is known of this call's signature, and its tool's streaks.
+local function read_own()
+  local raw = call('HMGET', state, 'sig:' .. signature, 'tool:' .. tool)
+  return read_seen(raw[1], signature), read_streak(session, raw[2], tool, 0)
+end
+
 local function record()
   session = read_state()
   local halted = session and session.halted or ''
@@ -104,7 +122,7 @@ local function record()
   call('PEXPIRE', calls, ttl)
   if #aged > 0 then
     call('ZREMRANGEBYSCORE', calls, '-inf', now - max_age)
-    for i = 1, #aged, 2 do forget(aged[i], aged[i + 1]) end
+    let_go(aged)
   end
   local total
   if added then
@@ -114,15 +132,14 @@ local function record()
     total = tonumber(call('HGET', counts, signature) or 1)
     if not total then corrupt(counts, signature) end
   end
+  if added and ARGV[3] ~= '' then keep_args() end
   local size = call('ZCARD', calls)
   if added and size > window then
-    local gone = call('ZPOPMIN', calls, size - window)
-    for i = 1, #gone, 2 do
-      if forget(gone[i], gone[i + 1]) == signature then total = total - 1 end
-    end
+    -- Once anything is forgotten there is no way back: what is read below must be readable.
+    if session then read_own() end
+    total = total - let_go(call('ZPOPMIN', calls, size - window))
     size = window
   end
-  if added and ARGV[3] ~= '' then keep_args() end
   call('PEXPIRE', counts, ttl)
 
   local repeats, failed, stagnant = total, 0, 0
@@ -131,8 +148,7 @@ local function record()
     session = { halted = '', epoch = 0, by = '', before = 0 }
   end
   if session then
-    local raw = call('HMGET', state, 'sig:' .. signature, 'tool:' .. tool)
-    local seen = read_seen(raw[1], signature)
+    local seen, streak = read_own()
     local discounted, polled
     if added then
       discounted, polled = discount(now, seen, total)
@@ -140,8 +156,7 @@ local function record()
       discounted = discounted_of(session, signature, seen, total)
     end
     repeats = math.max(1, total - discounted)
-    local streak = not polled and read_streak(session, raw[2], tool, 0)
-    if streak then failed, stagnant = streak.failed, streak.stagnant end
+    if streak and not polled then failed, stagnant = streak.failed, streak.stagnant end
   end
   if stop > 0 and repeats >= stop and halted == '' then
     call('HSET', state, 'version', '1', 'halted', ARGV[9])
@@ -157,5 +172,9 @@ end
 
 return attempt(record, function()
   if added then redis.pcall('ZREM', calls, member) end
-  if counted then redis.pcall('HINCRBY', counts, signature, -1) end
+  if counted and redis.pcall('HINCRBY', counts, signature, -1) == 0 then
+    redis.pcall('HDEL', counts, signature)
+    redis.pcall('HDEL', args, signature)
+  end
+  for i = forgotten + 1, #leaving, 2 do redis.pcall('ZADD', calls, leaving[i + 1], leaving[i]) end
 end)

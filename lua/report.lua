@@ -14,10 +14,7 @@ local member = signature .. ' ' .. ARGV[2]
 local session, known
 
 -- Take note of the result; true where it differs from the one before: then only the latest occurrence still counts.
-local function compare(raw)
-  local total = tonumber(call('HGET', counts, signature) or 0)
-  if not total then corrupt(counts, signature) end
-  local seen = read_seen(raw, signature)
+local function compare(seen, total)
   local discounted = discounted_of(session, signature, seen, total)
   seen = seen or { result = '-', last = 0 }
   local changed = seen.result ~= '-' and seen.result ~= result
@@ -27,8 +24,7 @@ local function compare(raw)
   return changed
 end
 
-local function extend_streak(raw, score, cutoff, changed)
-  local streak = read_streak(session, raw, tool, cutoff)
+local function extend_streak(streak, score, changed)
   if not streak or changed then streak = { failed = 0, stagnant = 0, result = '-', latest = 0 } end
   streak.latest = math.max(streak.latest, score)
   streak.failed = ok and 0 or streak.failed + 1
@@ -49,6 +45,9 @@ return attempt(function()
   session = known or { halted = '', epoch = 0, by = '', before = 0 }
   local raw = call('HMGET', state, 'call:' .. member, 'sig:' .. signature, 'tool:' .. tool)
   if raw[1] and (raw[1]:sub(1, 1) == '1' or not ok) then return 0 end
+  -- All is read before anything is written: a corrupt field must not leave half a report.
+  local seen, streak = read_seen(raw[2], signature), read_streak(session, raw[3], tool, cutoff)
+  local total = tonumber(call('HGET', counts, signature) or 0) or corrupt(counts, signature)
 
   if session.halted ~= '' then ttl = halt_ttl(ttl) end
   call('HSET', state, 'version', '1', 'call:' .. member, (ok and '1 ' or '0 ') .. tool)
@@ -56,8 +55,7 @@ return attempt(function()
   call('PEXPIRE', calls, ttl)
   call('PEXPIRE', counts, ttl)
   call('PEXPIRE', args, ttl)
-  local changed = result ~= '' and compare(raw[2])
-  extend_streak(raw[3], score, cutoff, changed)
+  extend_streak(streak, score, result ~= '' and compare(seen, total))
   if ok and ARGV[7] == '1' then advance(session, signature) end
   return 1
 end, function()

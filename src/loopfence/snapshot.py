@@ -57,6 +57,8 @@ def snapshot_of(session: str, contents: Contents, *, window: int, max_age: int) 
     cutoff = max(contents.now, latest + 1) - max_age if max_age else 0
     entries = [entry for entry in contents.entries[-window:] if entry.score > cutoff]
     counts = Counter(entry.signature for entry in entries)
+    oldest = entries[0].score if entries else contents.now
+    streaks = {tool: run for tool, run in contents.streaks.items() if run.latest >= oldest}
     calls = []
     for score, signature, call_id, reported in entries:
         tool, _, digest = signature.rpartition(":")
@@ -68,8 +70,8 @@ def snapshot_of(session: str, contents: Contents, *, window: int, max_age: int) 
         counts=dict(counts),
         # What no longer counts are always the oldest ones, so a shorter view keeps what still does.
         repeats={signature: min(count, contents.repeats.get(signature, count)) for signature, count in counts.items()},
-        failing={decode(tool): run for tool, run in contents.failed.items()},
-        stagnant={decode(tool): run for tool, run in contents.stagnant.items()},
+        failing={decode(tool): run.failed for tool, run in streaks.items() if run.failed},
+        stagnant={decode(tool): run.stagnant for tool, run in streaks.items() if run.stagnant},
         halted=contents.halted,
         idle=max(0.0, (contents.now - latest) / 1e6) if entries else None,
         ttl=None if contents.ttl is None else contents.ttl / 1000,
