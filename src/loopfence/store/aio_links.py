@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
 import redis.exceptions
 
-from loopfence.store.links import LOST
+from loopfence.store.faults import FAILURES
 from loopfence.store.scripts import scan_step
+from loopfence.store.tries import Tries
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
     from loopfence.store.scripts import Command
 
@@ -32,45 +34,75 @@ class AsyncLink(Protocol):
 
 
 class AsyncClientLink:
-    """Through a client's `execute_command`: the user's own client as it is, or a cluster's within the timeout."""
+    """Through a client's `execute_command`: the user's own client as it is, or a cluster's within the timeout.
 
-    def __init__(self, make: Callable[[], Any], *, timeout: float | None, owned: bool) -> None:
+    timeout -- seconds after which a step is not sent again, and after which a client of our own gives up.
+    """
+
+    def __init__(self, make: Callable[[], Any], timeout: float, *, owned: bool) -> None:
         self._make = make
-        self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Any, asyncio.Semaphore]] = (
-            weakref.WeakKeyDictionary()
-        )
         self._timeout = timeout
-        """Seconds for one step; None = the client is the user's, and so are its timeouts."""
         self._owned = owned
+        self._open: dict[asyncio.AbstractEventLoop, _OpenClient] = {}
 
-    def _client(self) -> tuple[Any, asyncio.Semaphore]:
+    async def _client(self) -> _OpenClient:
         # A client of our own serves one loop only: its connections cannot move to another.
         loop = asyncio.get_running_loop()
-        if loop not in self._clients:
-            self._clients[loop] = self._make(), asyncio.Semaphore(MAX_IN_FLIGHT)
-        return self._clients[loop]
+        found = self._open.get(loop)
+        if found is None:
+            for closed in [other for other in self._open if other.is_closed()]:
+                del self._open[closed]
+            found = self._open[loop] = _OpenClient(self._make())
+            if self._owned:
+                await anext(found.life)
+        return found
 
     async def send(self, command: Command[Any]) -> Any:
-        client, places = self._client()
-        async with asyncio.timeout(self._timeout), places:
-            try:
-                return await client.execute_command(*command.arguments(by_sha=True))
-            except redis.exceptions.NoScriptError:
-                return await client.execute_command(*command.arguments(by_sha=False))
+        found = await self._client()
+        tries = Tries(time.monotonic() + self._timeout)
+        async with asyncio.timeout(self._timeout if self._owned else None), found.places:
+            while True:
+                try:
+                    return await self._attempt(found.client, command)
+                except FAILURES as error:
+                    await asyncio.sleep(tries.pause(error))
+
+    @staticmethod
+    async def _attempt(client: Any, command: Command[Any]) -> Any:
+        try:
+            return await client.execute_command(*command.arguments(by_sha=True))
+        except redis.exceptions.NoScriptError:
+            return await client.execute_command(*command.arguments(by_sha=False))
 
     async def send_many(self, commands: list[Command[Any]]) -> list[Any]:
         # A client may be a cluster, whose pipelines refuse scripts: one by one.
         return [await self.send(command) for command in commands]
 
-    def scan(self, pattern: str) -> AsyncIterator[Any]:
-        found: AsyncIterator[Any] = self._client()[0].scan_iter(match=pattern, count=1000)
-        return found
+    async def scan(self, pattern: str) -> AsyncIterator[Any]:
+        found = await self._client()
+        async for key in found.client.scan_iter(match=pattern, count=1000):
+            yield key
 
     async def close(self) -> None:
-        if self._owned:
-            found = self._clients.pop(asyncio.get_running_loop(), None)
-            if found is not None:
-                await found[0].aclose()
+        found = self._open.pop(asyncio.get_running_loop(), None)
+        if found is not None and self._owned:
+            await found.life.aclose()
+
+
+class _OpenClient:
+    """A client on its event loop."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self.places = asyncio.Semaphore(MAX_IN_FLIGHT)
+        self.life = self._live()
+        """Started on the loop, it is ended by the loop's own shutdown: `asyncio.run` leaves no open connection."""
+
+    async def _live(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            await self.client.aclose()
 
 
 class _Wire:
@@ -123,7 +155,7 @@ class _Wire:
                 future, _ = self._waiting.popleft()
                 if not future.done():
                     future.set_result(reply)
-        except (*LOST, redis.exceptions.RedisError) as lost:
+        except FAILURES as lost:
             error = lost
         finally:
             self.fail(error)
@@ -191,22 +223,17 @@ class AsyncWireLink:
         return replies
 
     async def _exchange(self, packed: list[bytes], deadline: float) -> list[Any]:
-        """A reply (or the server's error) for each; a lost connection is tried once more.
-
-        Sending again is safe: every step carries the id that makes it count once.
-        """
-        for last in (False, True):
+        """A reply (or the server's error) for each."""
+        tries = None
+        while True:
             try:
                 wire = self._ready() or await self._connected(deadline)
                 if len(packed) == 1:
                     return [await wire.post(packed[0], deadline)]
                 return list(await asyncio.gather(*[wire.post(data, deadline) for data in packed]))
-            except (redis.exceptions.TimeoutError, TimeoutError):
-                raise
-            except LOST:
-                if last:
-                    raise
-        raise AssertionError  # the second round has returned or raised
+            except FAILURES as error:
+                tries = tries or Tries(deadline)
+                await asyncio.sleep(tries.pause(error))
 
     def _ready(self) -> _Wire | None:
         """This loop's wire, if it is open."""

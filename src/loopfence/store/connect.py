@@ -8,27 +8,31 @@ from urllib.parse import unquote, urlsplit
 
 import redis
 import redis.asyncio
-from redis.backoff import ConstantBackoff, NoBackoff
+from redis.backoff import NoBackoff
 
 from loopfence.errors import ConfigError
+from loopfence.store.bounded import bounded
+from loopfence.store.cluster import AsyncClusterClient, ClusterClient
 
 if TYPE_CHECKING:
     from loopfence.settings import Settings
     from loopfence.store.aio_links import AsyncLink
+    from loopfence.store.cluster import Address
     from loopfence.store.links import Link
+
+MAX_CONNECTIONS = 10_000
+"""For one node of a cluster; redis-py's default of 100 raises when as many threads call at a time."""
 
 
 def open_link(settings: Settings) -> Link:
     """The way to Redis for a LoopGuard; connects later. ConfigError where URL or client are wrong."""
-    from loopfence.store.bounded import bounded
     from loopfence.store.links import ClientLink, WireLink
 
     if settings.client is not None:
         client = _checked(settings.client, asynchronous=False)
-        return ClientLink(lambda: client, timeout=None, owned=False)
+        return ClientLink(client, settings.timeout, owned=False)
     if settings.url.startswith("redis+cluster://"):
-        make = _cluster(settings)
-        return ClientLink(make, timeout=settings.timeout, owned=True)
+        return ClientLink(_cluster(settings, asynchronous=False)(), settings.timeout, owned=True)
     client = _client(settings, asynchronous=False)
     pools = [client.connection_pool]
     if hasattr(pools[0], "sentinel_manager"):
@@ -44,9 +48,9 @@ def open_async_link(settings: Settings) -> AsyncLink:
 
     if settings.client is not None:
         client = _checked(settings.client, asynchronous=True)
-        return AsyncClientLink(lambda: client, timeout=None, owned=False)
+        return AsyncClientLink(lambda: client, settings.timeout, owned=False)
     if settings.url.startswith("redis+cluster://"):
-        return AsyncClientLink(_async_cluster(settings), timeout=settings.timeout, owned=True)
+        return AsyncClientLink(_cluster(settings, asynchronous=True), settings.timeout, owned=True)
     return AsyncWireLink(_client(settings, asynchronous=True).connection_pool, settings.timeout)
 
 
@@ -85,11 +89,15 @@ def _client(settings: Settings, *, asynchronous: bool) -> Any:
         else:
             kind: Any = redis.asyncio.Redis if asynchronous else redis.Redis
             client = kind.from_url(url, **options)
-        # Unknown options only show when a connection is made; that does no I/O either.
-        client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)
+        _check_options(client)
     except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"url: {_reason(error)}") from None
     return client
+
+
+def _check_options(client: Any) -> None:
+    """Unknown options only show when a connection is made; that does no I/O either."""
+    client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)
 
 
 def _reason(error: Exception) -> str:
@@ -140,44 +148,27 @@ def _sentinel(url: str, options: dict[str, Any], *, asynchronous: bool) -> Any:
     return sentinel(endpoints, sentinel_kwargs=dict(options)).master_for(service, **master)
 
 
-def _cluster_options(settings: Settings, *, asynchronous: bool) -> tuple[list[tuple[str, int]], dict[str, Any]]:
+def _cluster(settings: Settings, *, asynchronous: bool) -> Any:
+    """What makes a client for redis+cluster://; making it does no I/O."""
     parts = urlsplit(settings.url)
-    endpoints, credentials = _endpoints(parts.netloc, 6379)
+    seeds, credentials = _endpoints(parts.netloc, 6379)
+    if parts.path.strip("/") not in ("", "0"):
+        raise ConfigError("url: a cluster has no database but 0")
+    kind: Any = redis.asyncio.Redis if asynchronous else redis.Redis
     try:
-        options = {**_options(settings, asynchronous=asynchronous), **credentials, **_query(parts.query)}
-    except ValueError as error:
+        options = {"max_connections": MAX_CONNECTIONS, **_query(parts.query), **credentials}
+        options |= _options(settings, asynchronous=asynchronous)
+        if "ssl" in options:
+            options["ssl"] = options["ssl"].lower() in ("true", "1", "yes")
+        _check_options(kind(**options))
+    except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"url: {_reason(error)}") from None
-    # While a slot moves or a replica takes over, asking again soon is right; our timeout bounds it.
-    options["retry"] = type(options["retry"])(ConstantBackoff(0.02), 10)
-    return endpoints, options
 
+    def connect(address: Address) -> Any:
+        node = kind(host=address[0], port=address[1], **options)
+        if not asynchronous:
+            node.connection_pool.connection_class = bounded(node.connection_pool.connection_class)
+        return node
 
-def _cluster(settings: Settings) -> Any:
-    from functools import partial
-
-    from redis.cluster import ClusterNode, RedisCluster
-    from redis.connection import Connection, ConnectionPool
-
-    from loopfence.store.bounded import bounded
-
-    endpoints, options = _cluster_options(settings, asynchronous=False)
-    pool = partial(ConnectionPool, connection_class=bounded(Connection))
-    node: Any = ClusterNode
-
-    def make() -> Any:
-        host, port = endpoints[0]
-        return RedisCluster(
-            url=f"redis://{host}:{port}",
-            startup_nodes=[node(*endpoint) for endpoint in endpoints],
-            connection_pool_class=pool,
-            **options,
-        )
-
-    return make
-
-
-def _async_cluster(settings: Settings) -> Any:
-    from redis.asyncio.cluster import ClusterNode, RedisCluster
-
-    endpoints, options = _cluster_options(settings, asynchronous=True)
-    return lambda: RedisCluster(startup_nodes=[ClusterNode(*endpoint) for endpoint in endpoints], **options)
+    made: Any = AsyncClusterClient if asynchronous else ClusterClient
+    return lambda: made(seeds, connect)
