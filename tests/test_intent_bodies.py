@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -47,6 +48,17 @@ def test_a_body_that_is_no_llm_request_counts_byte_by_byte(body: bytes) -> None:
     raw = xxh3_64_intdigest(b'"/p"\n' + body)
     assert intent_fingerprint("/p", body) == raw
     assert intent_fingerprint("/p", body + b" ") == xxh3_64_intdigest(b'"/p"\n' + body + b" ") != raw
+
+
+@pytest.mark.parametrize("limit", [1_000, 10_000], ids=["read by no parser", "read, but without a canonical form"])
+def test_a_request_that_is_nested_too_deep_counts_byte_by_byte(limit: int) -> None:
+    body = b'{"messages":[{"role":"user","content":' + b"[" * 1_500 + b"]" * 1_500 + b"}]}"
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(limit)
+    try:
+        assert intent_fingerprint("/p", body) == xxh3_64_intdigest(b'"/p"\n' + body)
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def test_ten_megabytes_are_read_whole() -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import socket
+import sys
+import time
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
 
 
 CHAT = {"model": "gpt-5", "messages": [{"role": "user", "content": "hi"}]}
+
+
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-session-id: s\r\ncontent-length: %d\r\n\r\n"
 
 
 class Gateway:
@@ -57,6 +63,10 @@ class Gateway:
         client = anthropic.Anthropic(base_url=self.url, api_key="k", default_headers={"x-session-id": "run-1"})
         return self._open.enter_context(client)
 
+    def connect(self) -> socket.socket:
+        """A bare connection, to send what no client library would."""
+        return socket.create_connection((self.client.base_url.host, self.client.base_url.port or 0))
+
     def post(self, path: str = "/v1/chat/completions", body: Any = CHAT, **options: Any) -> httpx.Response:
         content = json.dumps(body).encode() if isinstance(body, dict) else body
         return self.client.post(path, content=content, **options)
@@ -77,6 +87,13 @@ def start() -> Iterator[Callable[..., Gateway]]:
             return stack.enter_context(Gateway(at, provider, middleware))
 
         yield one
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def test_openai_chat_gets_a_bad_request_that_it_does_not_repeat(start: Callable[..., Gateway]) -> None:
@@ -199,14 +216,9 @@ def test_a_caller_who_hangs_up_is_noticed_by_the_app(start: Callable[..., Gatewa
 def test_a_caller_who_hangs_up_in_the_middle_of_the_body_reaches_the_app_as_that(
     start: Callable[..., Gateway],
 ) -> None:
-    import socket
-
     gateway = start()
-    host, port = gateway.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port))) as caller:
-        caller.sendall(
-            b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-session-id: s\r\ncontent-length: 100\r\n\r\n{"
-        )
+    with gateway.connect() as caller:
+        caller.sendall(HEAD % 100 + b"{")
     assert gateway.provider.hung_up.wait(5)
     assert (gateway.seen, gateway.provider.reached) == ({"hung_up": 1}, 0)
 
@@ -242,6 +254,14 @@ def test_a_body_over_the_cap_passes_whole_and_is_counted(start: Callable[..., Ga
     assert gateway.seen == {"too_large": 4}
     at_the_cap = json.dumps(CHAT).encode().ljust(100_000)
     assert [gateway.post(body=at_the_cap).status_code for _ in range(3)] == [200, 200, 400]
+
+
+def test_a_body_that_says_it_is_too_large_is_not_held_back(start: Callable[..., Gateway]) -> None:
+    gateway = start(max_body=100_000)
+    with gateway.connect() as caller:
+        caller.sendall(HEAD % 300_000 + b"the first piece")
+        _wait_until(lambda: gateway.provider.pieces == [15])
+    assert gateway.seen == {"too_large": 1}
 
 
 def test_without_a_session_nothing_is_guarded(start: Callable[..., Gateway]) -> None:
@@ -320,6 +340,17 @@ def test_a_body_that_is_no_llm_request_counts_by_its_bytes(start: Callable[..., 
     gateway = start()
     assert [gateway.post(body=b"\xff{").status_code for _ in range(3)] == [200, 200, 400]
     assert [gateway.post(body=b"[" * 50_000).status_code for _ in range(3)] == [200, 200, 400]
+
+
+def test_a_request_that_is_nested_too_deep_counts_by_its_bytes(start: Callable[..., Gateway]) -> None:
+    gateway = start()
+    body = b'{"messages":[{"role":"user","content":' + b"[" * 1_500 + b"]" * 1_500 + b"}]}"
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(10_000)  # that of newer Pythons
+    try:
+        assert [gateway.post(body=body).status_code for _ in range(3)] == [200, 200, 400]
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def test_what_is_given_judges_and_nothing_else(start: Callable[..., Gateway]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,7 @@ SESSION = {"x-session-id": "run-1", "authorization": "Bearer sk-planted-credenti
 def gateway(url: str, **options: Any) -> Any:
     """A provider behind the middleware; yields a function that posts a request to it."""
     provider = Provider()
-    guard = LoopGuardMiddleware(provider, url, secret="s3cret", **options)
+    guard = LoopGuardMiddleware(provider, url, **{"secret": "s3cret", **options})
     with serving(guard) as at, httpx.Client(base_url=at, headers=SESSION, timeout=10) as client:
 
         def post(body: Any = CHAT, **headers: str) -> httpx.Response:
@@ -123,15 +124,31 @@ def test_damaged_keys_never_take_a_request_down(newest_server: RedisServer, capl
     assert any("not guarded" in record.message for record in caplog.records)
 
 
-def test_connections_are_closed_when_the_server_stops(newest_server: RedisServer) -> None:
-    def connections() -> int:
-        return len(newest_server.admin.client_list())
+async def test_connections_are_closed_when_the_server_shuts_the_app_down(newest_server: RedisServer) -> None:
+    before = len(newest_server.admin.client_list())
+    guard = LoopGuardMiddleware(Provider(), newest_server.url, secret="s3cret")
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(guard), base_url="http://test") as client:
+        history = chat(numbered(["Hi.", Ran()]))
+        assert (await client.post("/v1/chat/completions", json=history, headers=SESSION)).status_code == 200
+    assert len(newest_server.admin.client_list()) > before
+    events = iter(["lifespan.startup", "lifespan.shutdown"])
+    said: list[str] = []
 
-    before = connections()
-    with gateway(newest_server.url) as post:
-        assert post(chat(numbered(["Hi.", Ran()]))).status_code == 200
-        assert connections() > before
+    async def receive() -> dict[str, Any]:
+        return {"type": next(events)}
+
+    async def send(message: Any) -> None:
+        said.append(message["type"])
+
+    await guard({"type": "lifespan"}, receive, send)
+    assert said == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
     deadline = time.monotonic() + 5
-    while connections() > before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert connections() == before
+    while len(newest_server.admin.client_list()) > before:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
+def test_another_secret_makes_other_sessions(redis_url: str) -> None:
+    with gateway(redis_url) as one, gateway(redis_url, secret="other") as other:
+        assert [one().status_code for _ in range(6)] == [200] * 5 + [400]
+        assert [other().status_code for _ in range(6)] == [200] * 5 + [400]

@@ -226,6 +226,20 @@ async def test_two_histories_in_one_session_do_not_disturb_each_other(make: Make
     assert len(await window(guard)) == 8
 
 
+async def test_what_others_pushed_out_of_the_window_does_not_enter_it_again(make: Make) -> None:
+    guard = make(window=6)
+    ours = numbered(["Find it.", Ran("list"), Ran(), Ran(), Ran()])
+    theirs = [Ran("read", {"page": n}, id=f"toolu_{n}") for n in range(3)]
+    await guard.check("s", chat(ours[:4]))
+    await guard.check("s", chat(theirs))
+    before = await window(guard)
+    await guard.check("s", chat(ours[:4]))
+    assert await window(guard) == before
+    verdict = await guard.check("s", chat(ours))
+    assert verdict is not None
+    assert (verdict.allowed, verdict.count, verdict.size) == (False, 3, 6)
+
+
 async def test_shadow_mode_says_so_and_lets_it_through(make: Make) -> None:
     guard = make(enforce=False, stop=4)
     verdicts = [await guard.check("s", chat(numbered([*LOOP, Ran(), Ran()][:n]))) for n in range(2, 7)]
