@@ -9,15 +9,14 @@ from __future__ import annotations
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import count
 from typing import TYPE_CHECKING, Any, Self
+from uuid import uuid4
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
 DONE = "I am done."
-_ids = count(1)
 
 
 class ScriptedClaude:
@@ -46,7 +45,7 @@ class ScriptedClaude:
         calls = next(self.turns, [])
         if not calls:
             return [{"type": "text", "text": DONE}]
-        return [{"type": "tool_use", "id": f"toolu_{next(_ids):024d}", "name": n, "input": args} for n, args in calls]
+        return [{"type": "tool_use", "id": f"toolu_{uuid4().hex}", "name": n, "input": args} for n, args in calls]
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
@@ -83,7 +82,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _events(blocks: list[dict[str, Any]]) -> Iterable[dict[str, Any]]:
     usage = {"input_tokens": 1, "output_tokens": 1}
-    message = {"id": f"msg_{next(_ids)}", "type": "message", "role": "assistant", "model": "script", "content": []}
+    message = {"id": f"msg_{uuid4().hex}", "type": "message", "role": "assistant", "model": "script", "content": []}
     yield {"type": "message_start", "message": {**message, "stop_reason": None, "usage": usage}}
     for index, block in enumerate(blocks):
         if block["type"] == "text":

@@ -93,7 +93,7 @@ class ClaudeApp(App):
                 elif isinstance(message, ResultMessage):
                     run.final = message.result
                     reason = self.hooks.stopped(message.session_id)
-                    run.stop = reason["message"] if reason is not None else None
+                    run.stop = reason["message"].replace(PREFIX, "") if reason is not None else None
                     assert (message.terminal_reason == "hook_stopped") == (reason is not None)
                     if thread:
                         self.chats[thread] = message.session_id

@@ -46,7 +46,7 @@ class LoopGuardMiddleware(Middleware):
         request = fastmcp.request_context if fastmcp is not None else None
         http = request.request if request is not None else None
         ids = caller(get_access_token(), (request.meta if request is not None else None) or {}, http)
-        hooks = Hooks[ToolResult](run=lambda: call_next(context), refuse=_refuse, outcome=_outcome)
+        hooks: Hooks[ToolResult] = Hooks(run=lambda: call_next(context), refuse=_refuse, outcome=_outcome)
         return await self._calls.answer(context, context.message, ids, hooks, http=http is not None)
 
 

@@ -78,7 +78,7 @@ class LoopGuardExtension(Extension):
     ) -> HandlerResult:
         """Called by the server around each `tools/call`."""
         ids = caller(get_access_token(), params.meta or {}, ctx.request)
-        hooks = Hooks[HandlerResult](run=lambda: call_next(ctx), refuse=_refuse, outcome=_outcome)
+        hooks: Hooks[HandlerResult] = Hooks(run=lambda: call_next(ctx), refuse=_refuse, outcome=_outcome)
         return await self._calls.answer(ctx, params, ids, hooks, http=ctx.request is not None)
 
 
