@@ -22,6 +22,8 @@ _HEAD_LINES: Final = 5
 _LONGEST_LINE: Final = 16 * 2**20
 _CHUNK: Final = 2**16
 _LONGEST_TOKEN: Final = 16  # an error this near to the end of what was read may be a token that was cut
+_DIGITS_AS_0: Final = bytes(ord("0") if chr(byte).isdecimal() and byte < 128 else 32 for byte in range(256))
+_LONG_NUMBER: Final = b"0" * 19
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _SPACE_OR_COMMA: Final = re.compile(r"[ \t\r\n,]*")
 _DECODER: Final = json.JSONDecoder()
@@ -44,14 +46,19 @@ def documents(path: Path, problems: Problems, advance: Callable[[int], None]) ->
 
 
 def parse(raw: bytes) -> Any:
-    """The value of one line; ValueError when it is no JSON. Takes what orjson refuses but JSON can say."""
-    try:
-        return orjson.loads(raw)
-    except orjson.JSONDecodeError:
+    """The value of one line; ValueError when it is no JSON.
+
+    What orjson refuses, and whole numbers that it would round (past 64 bits), are read by the slower parser.
+    """
+    if _LONG_NUMBER not in raw.translate(_DIGITS_AS_0):
         try:
-            return json.loads(raw)
-        except RecursionError as error:
-            raise ValueError("nested too deeply") from error
+            return orjson.loads(raw)
+        except orjson.JSONDecodeError:
+            pass
+    try:
+        return json.loads(raw)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 def _layout(file: IO[bytes]) -> str:
@@ -75,23 +82,20 @@ def _parses(line: bytes) -> bool:
 
 
 def _lines(file: IO[bytes], name: str, problems: Problems, advance: Callable[[int], None]) -> Iterator[Document]:
-    loads, read = orjson.loads, 0
+    if file.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
+        file.seek(0)
+    read = 0
     for number, raw in enumerate(file, 1):
         read += len(raw)
         if read > _REPORT_EVERY:
             advance(read)
             read = 0
         try:
-            yield number, loads(raw), raw
-        except orjson.JSONDecodeError:
-            line = raw.removeprefix(codecs.BOM_UTF8).strip()
-            if not line:
-                continue
-            try:
-                value = parse(line)
-            except ValueError:
+            value = parse(raw)
+        except ValueError:
+            if raw.strip():
                 problems.add(name, number, "broken JSON")
-                continue
+        else:
             yield number, value, raw
     advance(read)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +24,7 @@ _LEAST: Final = 3
 """Pieces of evidence for a guess."""
 _LEAST_PACE: Final = 2.0
 _MOST_TOOLS: Final = 1_000
+_MOST_PAIRS: Final = 5_000
 _MOST_GAPS: Final = 10_000
 
 
@@ -36,12 +37,44 @@ class Guess:
     why: str
 
 
-@dataclass
-class _Between:
-    """How often the next equal call had another result, where this tool succeeded in between."""
+@dataclass(frozen=True)
+class _Pair:
+    """Two equal calls that follow each other: what succeeded in between, and whether the result changed."""
 
-    changed: int = 0
-    equal: int = 0
+    between: frozenset[str]
+    changed: bool
+
+
+@dataclass(frozen=True)
+class _Evidence:
+    """How often the next equal call had another result, with a tool's success in between and without."""
+
+    tool: str
+    changed: int
+    times: int
+    changed_without: int
+    times_without: int
+
+    @property
+    def share(self) -> float:
+        return self.changed / self.times
+
+    @property
+    def named(self) -> bool:
+        return _is_named_for_change(self.tool)
+
+    @property
+    def speaks(self) -> bool:
+        """More often than not, and at least twice as often as without the tool."""
+        base = self.changed_without / self.times_without if self.times_without else 0.0
+        return self.share > 0.5 and self.share >= 2 * base
+
+    @property
+    def why(self) -> str:
+        return (
+            f"with it in between, the next equal call had another result {self.changed} times of {self.times}"
+            f" (without it {self.changed_without} of {self.times_without})"
+        )
 
 
 @dataclass
@@ -57,8 +90,7 @@ class Guesses:
 
     def __init__(self) -> None:
         self._calls: dict[str, int] = defaultdict(int)
-        self._between: dict[str, _Between] = defaultdict(_Between)
-        self._all = _Between()
+        self._pairs: Counter[_Pair] = Counter()
         self._polls: dict[str, _Polls] = defaultdict(_Polls)
 
     def watch(self, items: Iterable[Call | Turn]) -> None:
@@ -85,12 +117,10 @@ class Guesses:
         at, earlier = before
         number, call = now
         changed = earlier.result != call.result
-        for evidence in (
-            self._all,
-            *(self._between[tool] for tool, when in succeeded.items() if when > at and tool != call.tool),
-        ):
-            evidence.changed += changed
-            evidence.equal += not changed
+        between = frozenset(tool for tool, when in succeeded.items() if when > at and tool != call.tool)
+        pair = _Pair(between, changed)
+        if pair in self._pairs or len(self._pairs) < _MOST_PAIRS:
+            self._pairs[pair] += 1
         if number == at + 1 and earlier.ts is not None and call.ts is not None:
             polls = self._polls[call.tool]
             polls.changed += changed
@@ -98,28 +128,42 @@ class Guesses:
                 polls.gaps.append(call.ts - earlier.ts)
 
     def all(self) -> list[Guess]:
-        """The guesses, those for progress first, each kind by tool."""
-        found = [self._progress(tool) for tool in sorted(self._calls)]
-        found += [self._poll(tool) for tool in sorted(self._polls)]
-        return [guess for guess in found if guess is not None]
+        """The guesses, those for progress first, the best founded of them first."""
+        polls = [self._poll(tool) for tool in sorted(self._polls)]
+        return [*self._progress(), *(guess for guess in polls if guess is not None)]
 
-    def _progress(self, tool: str) -> Guess | None:
-        seen, rest = self._between.get(tool, _Between()), self._all
-        times = seen.changed + seen.equal
-        others = rest.changed + rest.equal - times
-        if times >= _LEAST and seen.changed * 2 > times:
-            base = (rest.changed - seen.changed) / others if others else 0.0
-            if seen.changed / times >= 2 * base:
-                why = (
-                    f"with it in between, the next equal call had another result {seen.changed} times of {times}"
-                    f" (without it {rest.changed - seen.changed} of {others})"
-                )
-                return Guess(tool, "progress = true", why)
-        if _CHANGES.search(_WORDS.sub("_", tool).lower()) and times == seen.changed:
-            return Guess(
-                tool, "progress = true", f"its name says that it changes something ({self._calls[tool]} calls)"
-            )
-        return None
+    def _progress(self) -> list[Guess]:
+        """Tools after which equal calls had another result, one at a time: what one explains is no evidence for
+        the next, as reads stand between the same calls as edits do.
+        """
+        pairs, guesses, against = Counter(self._pairs), [], set()
+        while True:
+            found = [self._evidence(tool, pairs) for tool in sorted(set().union(*(p.between for p in pairs)))]
+            known = [evidence for evidence in found if evidence.times >= _LEAST]
+            against |= {evidence.tool for evidence in known if not evidence.speaks}
+            best = max((e for e in known if e.speaks), key=lambda e: (e.named, e.share, e.times), default=None)
+            if best is None:
+                break
+            guesses.append(Guess(best.tool, "progress = true", best.why))
+            pairs = Counter({pair: n for pair, n in pairs.items() if best.tool not in pair.between})
+        told = against | {guess.tool for guess in guesses}
+        for tool in sorted(self._calls):
+            if tool not in told and _is_named_for_change(tool):
+                why = f"its name says that it changes something ({self._calls[tool]} calls)"
+                guesses.append(Guess(tool, "progress = true", why))
+        return guesses
+
+    @staticmethod
+    def _evidence(tool: str, pairs: Counter[_Pair]) -> _Evidence:
+        with_it = [(pair.changed, n) for pair, n in pairs.items() if tool in pair.between]
+        without = [(pair.changed, n) for pair, n in pairs.items() if tool not in pair.between]
+        return _Evidence(
+            tool,
+            sum(n for changed, n in with_it if changed),
+            sum(n for _, n in with_it),
+            sum(n for changed, n in without if changed),
+            sum(n for _, n in without),
+        )
 
     def _poll(self, tool: str) -> Guess | None:
         polls = self._polls[tool]
@@ -133,6 +177,10 @@ class Guesses:
             f" (median), and the answer changed {polls.changed} times"
         )
         return Guess(tool, f"pace = {shortest * 0.8:.1f}", why)
+
+
+def _is_named_for_change(tool: str) -> bool:
+    return _CHANGES.search(_WORDS.sub("_", tool).lower()) is not None
 
 
 def _key(call: Call) -> tuple[str, str] | None:

@@ -16,7 +16,7 @@ MARK: Final = -1
 """The cell of a turn in a timeline."""
 
 _CELLS: Final = 2_000
-_FLAGS: Final = 200
+"""Calls of a session that a timeline shows, and flags that are kept of it."""
 _TEXTS: Final = 500
 _TEXT: Final = 160
 
@@ -69,13 +69,14 @@ class History:
     caught: int = 0
     """Those of them that were flagged."""
     halted: int = 0
-    """Calls after the one at which the session would have been halted."""
+    """Calls after the one that would have halted the session."""
     outcome: str | None = None
     signatures: dict[str, Signature] = field(default_factory=dict)
     flags: list[Flag] = field(default_factory=list)
     cells: list[int] = field(default_factory=list)
     """Signature index of each call, MARK for a turn."""
-    _stopped: bool = False
+    stopped: int | None = None
+    """The call, from 1, at which the session would have been halted."""
     _tools: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -122,14 +123,15 @@ class History:
             signature.count += 1
             if signature.count >= 3 and again:
                 self.due += 1
-                self.caught += level >= Level.BLOCK or self._stopped
-        if len(self.cells) < _CELLS:
+                self.caught += level >= Level.BLOCK or self.stopped is not None
+        shown = len(self.cells) < _CELLS
+        if shown:
             self.cells.append(signature.index)
-        if self._stopped:
+        if self.stopped:
             self.halted += 1
         elif level >= Level.BLOCK and rule is not None:
-            self._flag(signature, counted, rule, again)
-            self._stopped = level is Level.STOP
+            self._flag(signature, counted, rule, again, shown=shown)
+            self.stopped = self.calls if level is Level.STOP else None
         if result:
             signature.last = result
             self._tools[call.tool] = result
@@ -144,6 +146,8 @@ class History:
         counted: Counted,
         rule: Rule,
         again: bool | None,  # noqa: FBT001 - a fact
+        *,
+        shown: bool,
     ) -> None:
         _, tally, report = counted
         redundant, count = again, tally.repeats
@@ -160,8 +164,8 @@ class History:
         else:
             self.wrong += 1
         signature.flagged += 1
-        if len(self.flags) < _FLAGS:
-            cell = len(self.cells) - 1 if self.calls <= _CELLS else None
+        if len(self.flags) < _CELLS:
+            cell = len(self.cells) - 1 if shown else None
             self.flags.append(Flag(self.calls, signature, rule, count, redundant, cell))
 
 

@@ -95,7 +95,7 @@ class Worst:
 
 
 def session_as_dict(history: History) -> dict[str, Any]:
-    """One session as plain data for JSON; at most its first 200 flagged calls are listed."""
+    """One session as plain data for JSON; at most its first 2,000 flagged calls are listed."""
     loop = worst_loop(history)
     return {
         **history.key,
