@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -141,7 +143,7 @@ class RedisServer:
                 unix_socket_path=str(self.socket),
                 password=self.password,
                 socket_timeout=10,
-                driver_info=None,
+                retry=Retry(NoBackoff(), 0),
             )
         return self._admin
 
@@ -216,14 +218,24 @@ class RedisServer:
     def untimed_keys(self) -> Iterator[str]:
         """Session keys without a TTL, of any namespace and any database."""
         for database in self._databases():
-            with redis.Redis(
-                unix_socket_path=str(self.socket), password=self.password, db=database
-            ) as client:
+            with redis.Redis(unix_socket_path=str(self.socket), password=self.password, db=database) as client:
                 keys = [key for key in client.scan_iter(count=1000) if SESSION_KEY.fullmatch(key)]
                 pipe = client.pipeline(transaction=False)
                 for key in keys:
                     pipe.ttl(key)
                 yield from (repr(key) for key, ttl in zip(keys, pipe.execute(), strict=True) if ttl == -1)
+
+    def wait_replicated(self, seconds: float = 5.0) -> None:
+        """Wait until every replica of this master has received all that it was sent."""
+        deadline = time.monotonic() + seconds
+        while True:
+            state = self.admin.info("replication")
+            behind = [state[name]["offset"] for name in state if re.fullmatch(r"slave\d+", name)]
+            if behind and min(behind) == state["master_repl_offset"]:
+                return
+            if time.monotonic() > deadline:
+                raise ServerStartError(f"{self!r} has replicas that lag behind: {state}")
+            time.sleep(0.02)
 
     def flush(self) -> None:
         """Remove all data (on a replica: leave that to its master)."""

@@ -58,9 +58,7 @@ class TlsServer(RedisServer):
 
     @property
     def url(self) -> str:
-        return (
-            super().url.replace("redis://", "rediss://", 1) + f"?ssl_ca_certs={self.certificates.authority}"
-        )
+        return super().url.replace("redis://", "rediss://", 1) + f"?ssl_ca_certs={self.certificates.authority}"
 
 
 def start_tls_server(folder: Path, *, password: str | None = None) -> TlsServer:
@@ -91,9 +89,7 @@ def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
-def _builder(
-    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey
-) -> x509.CertificateBuilder:
+def _builder(subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
     now = dt.datetime.now(dt.UTC)
     return (
         x509.CertificateBuilder()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import redis.exceptions
 
 from loopfence.store.faults import FAILURES
+from loopfence.store.links import sentinel_pools
 from loopfence.store.scripts import scan_step
 from loopfence.store.tries import Tries
 
@@ -198,8 +199,8 @@ class _Wire:
 class AsyncWireLink:
     """One multiplexed connection an event loop: opened when needed, given up when it is lost."""
 
-    def __init__(self, pool: Any, timeout: float) -> None:
-        self._pool = pool
+    def __init__(self, make_pool: Callable[[], Any], timeout: float) -> None:
+        self._make_pool = make_pool
         self._timeout = timeout
         self._wires: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[_Wire]] = (
             weakref.WeakKeyDictionary()
@@ -254,14 +255,18 @@ class AsyncWireLink:
             return await asyncio.shield(opening)
 
     async def _open(self) -> _Wire:
-        # Made from the pool's settings, and not of the pool: those run out.
-        connection = self._pool.connection_class(**{**self._pool.connection_kwargs, "socket_timeout": None})
+        # A pool for this connection alone: what sentinels it asks on the way must not outlive the event loop.
+        pool = self._make_pool()
+        connection = pool.connection_class(**{**pool.connection_kwargs, "socket_timeout": None})
         try:
             async with asyncio.timeout(self._timeout):
                 await connection.connect()
         except BaseException:
             await connection.disconnect(nowait=True)
             raise
+        finally:
+            for sentinels in sentinel_pools(pool):
+                await sentinels.disconnect()
         return _Wire(connection, self._timeout)
 
     async def scan(self, pattern: str) -> AsyncIterator[Any]:

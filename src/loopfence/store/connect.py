@@ -26,20 +26,17 @@ MAX_CONNECTIONS = 10_000
 
 def open_link(settings: Settings) -> Link:
     """The way to Redis for a LoopGuard; connects later. ConfigError where URL or client are wrong."""
-    from loopfence.store.links import ClientLink, WireLink
+    from loopfence.store.links import ClientLink, WireLink, sentinel_pools
 
     if settings.client is not None:
         client = _checked(settings.client, asynchronous=False)
         return ClientLink(client, settings.timeout, owned=False)
     if settings.url.startswith("redis+cluster://"):
         return ClientLink(_cluster(settings, asynchronous=False)(), settings.timeout, owned=True)
-    client = _client(settings, asynchronous=False)
-    pools = [client.connection_pool]
-    if hasattr(pools[0], "sentinel_manager"):
-        pools += [sentinel.connection_pool for sentinel in pools[0].sentinel_manager.sentinels]
-    for pool in pools:
-        pool.connection_class = bounded(pool.connection_class)
-    return WireLink(client.connection_pool, settings.timeout)
+    pool = _client(settings, asynchronous=False).connection_pool
+    for each in (pool, *sentinel_pools(pool)):
+        each.connection_class = bounded(each.connection_class)
+    return WireLink(pool, settings.timeout)
 
 
 def open_async_link(settings: Settings) -> AsyncLink:
@@ -51,7 +48,12 @@ def open_async_link(settings: Settings) -> AsyncLink:
         return AsyncClientLink(lambda: client, settings.timeout, owned=False)
     if settings.url.startswith("redis+cluster://"):
         return AsyncClientLink(_cluster(settings, asynchronous=True), settings.timeout, owned=True)
-    return AsyncWireLink(_client(settings, asynchronous=True).connection_pool, settings.timeout)
+
+    def make_pool() -> Any:
+        return _client(settings, asynchronous=True).connection_pool
+
+    make_pool()  # a bad URL is reported now
+    return AsyncWireLink(make_pool, settings.timeout)
 
 
 def _checked(client: Any, *, asynchronous: bool) -> Any:
@@ -145,7 +147,10 @@ def _sentinel(url: str, options: dict[str, Any], *, asynchronous: bool) -> Any:
     else:
         from redis.sentinel import Sentinel as sentinel  # noqa: N813
     master = {**options, **credentials, **_query(parts.query), "db": int(db or 0)}
-    return sentinel(endpoints, sentinel_kwargs=dict(options)).master_for(service, **master)
+    # One that does not answer must leave time to ask the next.
+    share = options["socket_timeout"] / (len(endpoints) + 1)
+    asking = {**options, "socket_timeout": share, "socket_connect_timeout": share}
+    return sentinel(endpoints, sentinel_kwargs=asking).master_for(service, **master)
 
 
 def _cluster(settings: Settings, *, asynchronous: bool) -> Any:

@@ -30,6 +30,12 @@ class Link(Protocol):
     def close(self) -> None: ...
 
 
+def sentinel_pools(pool: Any) -> list[Any]:
+    """The connection pools of the sentinels that a pool asks for its master; none for other pools."""
+    manager = getattr(pool, "sentinel_manager", None)
+    return [] if manager is None else [sentinel.connection_pool for sentinel in manager.sentinels]
+
+
 class ClientLink:
     """Through a client's `execute_command`, as it is: the user's own client, or a cluster's.
 
@@ -161,3 +167,5 @@ class WireLink:
     def close(self) -> None:
         for connection in list(self._all):
             connection.disconnect()
+        for sentinels in sentinel_pools(self._pool):
+            sentinels.disconnect()
