@@ -230,6 +230,9 @@ def test_a_wrapped_calls_exception_is_a_failure_and_goes_on_to_the_framework(
         ("langchain", "langchain", "langchain"),
         ("pydantic_ai", "pydantic_ai", "pydantic-ai"),
         ("openai_agents", "agents", "openai-agents"),
+        ("claude_agent", "claude_agent_sdk", "claude-agent"),
+        ("fastmcp", "fastmcp", "fastmcp"),
+        ("mcp", "mcp", "mcp"),
     ],
 )
 def test_without_its_framework_an_adapter_names_the_extra(module: str, framework: str, extra: str) -> None:
