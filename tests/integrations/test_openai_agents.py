@@ -201,7 +201,10 @@ def test_the_tools_of_an_mcp_server_are_guarded(tmp_path: Path) -> None:
 
 
 MCP_SERVER = """
-from mcp.server import MCPServer
+try:
+    from mcp.server import MCPServer
+except ImportError:  # mcp 1.x
+    from mcp.server.fastmcp import FastMCP as MCPServer
 
 server = MCPServer("clock")
 

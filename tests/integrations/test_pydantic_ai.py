@@ -55,14 +55,14 @@ class Script:
         made = [[ToolCallPart(name, args, f"call_{next(ids)}") for name, args in turn] for turn in turns]
         self.turns = [*map(ModelResponse, made), ModelResponse([TextPart(DONE)])]
 
-    def __call__(self, messages: list[ModelMessage], info: Any) -> ModelResponse:
+    def answer(self, messages: list[ModelMessage], info: Any) -> ModelResponse:
         return self.turns.pop(0)
 
 
 class PydanticAgent(App):
     def __init__(self, capability: LoopGuardCapability, *tools: Any, **options: Any) -> None:
         self.script = Script()
-        self.agent = Agent(FunctionModel(self.script), tools=tools, capabilities=[capability], retries=9, **options)
+        self.agent = Agent(FunctionModel(self.script.answer), tools=tools, capabilities=[capability], retries=9, **options)
         self.chats: dict[str | None, list[ModelMessage]] = {}
 
     def run(self, turns: Sequence[Turn], *, thread: str | None = None, mode: str = "async") -> Run:
