@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import uuid
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self
 
-from loopfence.call_ids import new_id
+from loopfence.call_ids import new_id, new_session
 from loopfence.decorator import guarded
 from loopfence.engine import Engine
 from loopfence.guard import Function, LoopGuard, Session
@@ -103,7 +102,7 @@ class AsyncLoopGuard(Configured, AsyncSession):
     def _configure(self, settings: Settings, space: Space | None, session: str | None) -> None:
         self._settings, self._space = settings, space
         engine, store = Engine(settings), open_async_store(settings, space)
-        AsyncSession.__init__(self, engine, store, engine.name(session or str(uuid.uuid4())))
+        AsyncSession.__init__(self, engine, store, engine.name(session or new_session()))
 
     def session(self, session_id: str) -> AsyncSession:
         return AsyncSession(self._engine, self._store, self._engine.name(session_id))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
-import secrets
+from binascii import b2a_base64
+
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
 class _Ids:
@@ -15,7 +17,7 @@ class _Ids:
             os.register_at_fork(after_in_child=self._renew)
 
     def _renew(self) -> None:
-        self._prefix = secrets.token_urlsafe(6)
+        self._prefix = b2a_base64(os.urandom(6), newline=False).translate(_URL_SAFE).decode()
         self._numbers = itertools.count()
 
     def new(self) -> str:
@@ -24,3 +26,8 @@ class _Ids:
 
 
 new_id = _Ids().new
+
+
+def new_session() -> str:
+    """An id for a session that was given none: 128 random bits."""
+    return os.urandom(16).hex()

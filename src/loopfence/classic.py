@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from loopfence.call_ids import new_id
+from loopfence.call_ids import new_id, new_session
 from loopfence.errors import ConfigError
 from loopfence.policy import MAX_WINDOW, micros
 from loopfence.settings import resolve
@@ -52,7 +51,7 @@ class LoopDetector:
         self.threshold = _whole("threshold", threshold, least=1)
         settings = _settings(url, namespace, ttl, client, clock)
         self._store = open_store(settings, space_of(settings))
-        self._session = encode_name("session", session or str(uuid.uuid4()))
+        self._session = encode_name("session", session or new_session())
 
     def record(self, tool: str, fingerprint: Any) -> bool:
         """Record a call by the caller's fingerprint (any JSON value); True where it loops, this call included."""

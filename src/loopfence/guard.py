@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from loopfence.call_ids import new_id
+from loopfence.call_ids import new_id, new_session
 from loopfence.decorator import guarded
 from loopfence.engine import Engine
 from loopfence.options import Configured
@@ -137,7 +136,7 @@ class LoopGuard(Configured, Session):
     def _configure(self, settings: Settings, space: Space | None, session: str | None) -> None:
         self._settings, self._space = settings, space
         engine, store = Engine(settings), open_store(settings, space)
-        Session.__init__(self, engine, store, engine.name(session or str(uuid.uuid4())))
+        Session.__init__(self, engine, store, engine.name(session or new_session()))
 
     def session(self, session_id: str) -> Session:
         """The session of one agent run. No I/O; ConfigError for an empty id or one of more than 512 bytes."""

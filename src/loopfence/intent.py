@@ -22,6 +22,8 @@ _OTHER_SPELLING: Final = {
     "system_instruction": "systemInstruction",
     "cached_content": "cachedContent",
 }
+REQUEST_FIELDS: Final = (*_TURNS, *_INSTRUCTIONS, *_TOOLS, *_VERBATIM, *_OTHER_SPELLING, "model")
+"""All that an LLM request is known by."""
 
 _TEXT_PARTS: Final = ("text", "input_text", "output_text")
 # Items that carry their own content, so that their id says nothing; other items are named by it.

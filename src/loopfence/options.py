@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from loopfence.engine import Engine
     from loopfence.policy import Policy, ToolRule
     from loopfence.store.memory import Space
-    from loopfence.store.outage import OnOutage
+    from loopfence.store.tally import OnOutage
 
 
 class Configured:

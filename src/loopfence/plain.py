@@ -8,7 +8,6 @@ from dataclasses import fields
 from enum import Enum
 from math import isfinite
 from typing import Any
-from uuid import UUID
 
 from xxhash import xxh3_64_hexdigest
 
@@ -84,13 +83,14 @@ _CONVERT: tuple[tuple[Any, Any], ...] = (
     (list, list.copy),
     (tuple, lambda value: list(tuple.__iter__(value))),
     ((dt.date, dt.time), lambda value: value.isoformat()),
-    ((UUID, dt.timedelta), str),
+    (dt.timedelta, str),
     ((bytes, bytearray), lambda value: "bytes:" + xxh3_64_hexdigest(value)),
 )
 # Where a module is not imported, no value is of its types. A context may ask Decimals for a small "e".
 _CONVERT_IF_IMPORTED: tuple[tuple[str, str, Any], ...] = (
     ("decimal", "Decimal", lambda value: str(value).upper()),
     ("pathlib", "PurePath", str),
+    ("uuid", "UUID", str),
 )
 
 

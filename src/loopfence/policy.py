@@ -133,8 +133,13 @@ class Policy:
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Any]) -> Self:
-        """Make a policy of plain data (a TOML file, a JSON object); an unknown field is a ConfigError."""
-        return cls(**_known(cls, "", settings))
+        """Make a policy of plain data (a TOML file, a JSON object); an unknown field is a ConfigError.
+
+        `false` switches a rule off that None would: TOML has no null.
+        """
+        known: dict[str, Any] = _known(cls, "", settings)
+        off = {name: None for name in _OPTIONAL if known.get(name) is False}
+        return cls(**{**known, **off})
 
     @property
     def given(self) -> dict[str, Any]:
@@ -163,6 +168,7 @@ class Policy:
         )
 
 
+_OPTIONAL = ("warn", "stop", "ceiling", "failures", "stagnation", "max_age")
 POLICY_FIELDS = tuple(spec.name for spec in fields(Policy))
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, get_args
 from loopfence.errors import ConfigError
 from loopfence.policy import POLICY_FIELDS, Policy
 from loopfence.store.keys import check_namespace
-from loopfence.store.outage import OnOutage
+from loopfence.store.tally import OnOutage
 
 KeyFunction = Callable[[str, Any], tuple[str, str]]
 

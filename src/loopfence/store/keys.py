@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import quote, unquote
 
 from loopfence.errors import ConfigError
 
@@ -18,12 +17,18 @@ def encode(name: str) -> str:
     """Percent-encode everything but `[A-Za-z0-9._:@/-]`; lone surrogates are encoded as they stand."""
     if _PLAIN(name):
         return name
+    from urllib.parse import quote  # rarely needed, and slow to import
+
     # `quote` never encodes "~", which is outside of our alphabet.
     return quote(name, safe=_SAFE, errors="surrogatepass").replace("~", "%7E")
 
 
 def decode(text: str) -> str:
     """Undo `encode`."""
+    if "%" not in text:
+        return text
+    from urllib.parse import unquote
+
     return unquote(text, errors="surrogatepass")
 
 

@@ -1,4 +1,4 @@
-"""Settings -> store; redis-py is imported here, with the first Redis URL or client, and not before."""
+"""Settings -> store; redis-py and all that only Redis needs are imported with the first Redis URL or client."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import time
 from typing import TYPE_CHECKING
 
 from loopfence.store.memory import AsyncMemoryStore, MemoryStore, Space, named_space
-from loopfence.store.outage import Outage
-from loopfence.store.scripts import Commands
 
 if TYPE_CHECKING:
     from loopfence.settings import Settings
+    from loopfence.store.outage import Outage
+    from loopfence.store.scripts import Commands
     from loopfence.store.tally import AsyncStore, Store
 
 
@@ -46,5 +46,8 @@ def _memory(settings: Settings, space: Space) -> MemoryStore:
 
 def _around(settings: Settings) -> tuple[Commands, Outage]:
     """What stands around a link: the steps of the namespace, and the window for when Redis is out."""
+    from loopfence.store.outage import Outage
+    from loopfence.store.scripts import Commands
+
     local = MemoryStore(namespace=settings.namespace, ttl=settings.ttl_ms, source="local")
     return Commands(settings.namespace, settings.ttl_ms), Outage(settings.on_outage, local)

@@ -7,17 +7,16 @@ import os
 import random
 import threading
 import time
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from loopfence.errors import CorruptSessionError, StoreError, StoreUnavailableError
-from loopfence.store.tally import Call, Tally
+from loopfence.store.tally import Call, OnOutage, Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loopfence.store.memory import MemoryStore
 
-OnOutage = Literal["local", "allow", "block", "raise"]
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 30.0
 MOST_COMPLAINTS = 1000

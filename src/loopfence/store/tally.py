@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
 Source = Literal["redis", "memory", "local"]
+OnOutage = Literal["local", "allow", "block", "raise"]
 
 
 class Call(NamedTuple):
