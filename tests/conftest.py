@@ -32,6 +32,8 @@ settings.load_profile("loopfence")
 BINARIES = {binary.name: binary for binary in find_binaries()}
 # where there is no server, its tests still run, and fail with one sentence
 REAL_SERVERS = list(BINARIES) or ["redis"]
+# an outage would be answered from this process' own memory: tests of the rules must see it
+PATIENT = {"timeout": 10.0, "on_outage": "raise"}
 STORES = ["memory", "fakeredis", *REAL_SERVERS]
 
 
@@ -79,9 +81,10 @@ class StoreUnderTest:
         return self._memory
 
     def guard(self, **options: Any) -> LoopGuard:
-        """A guard on this store, closed after the test."""
+        """A guard on this store, closed after the test; patient, as a shared machine is slow at times."""
         from loopfence import LoopGuard
 
+        options = {**PATIENT, **options}
         if self._fake is not None:
             guard = LoopGuard(client=self.client(), **options)
         else:
@@ -93,6 +96,7 @@ class StoreUnderTest:
         """The same for asyncio; `aclose` in the same loop."""
         from loopfence import AsyncLoopGuard
 
+        options = {**PATIENT, **options}
         if self._fake is None:
             return AsyncLoopGuard(self.url, **options)
         return AsyncLoopGuard(client=fakeredis.FakeAsyncRedis(server=self._fake), **options)
