@@ -22,6 +22,8 @@ COMMANDS = {
     "halt": "loopfence.cli.control:halt",
     "resume": "loopfence.cli.control:resume",
     "reset": "loopfence.cli.control:reset",
+    "replay": "loopfence.cli.replay:replay",
+    "tune": "loopfence.cli.replay:tune",
     "hook": "loopfence.cli.hook:hook",
 }
 """Command -> the function that runs it and returns its exit code (None = 0), in the order of --help."""

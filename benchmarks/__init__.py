@@ -1,0 +1,1 @@
+"""What loopfence costs, as ratios between things measured in one run: `python -m benchmarks`."""

@@ -1,0 +1,60 @@
+"""Measures two things in turns and keeps their ratio, so that a noisy machine hits both alike."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table and of the JSON file."""
+
+    name: str
+    value: float
+    unit: str
+    against: str
+    """What it is compared with, and that thing's own figure."""
+    ratio: float | None
+    goal: str
+    goal_met: bool
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def row(name: str, value: float, unit: str, against: str, other: float | None, goal: str) -> Row:
+    """A row whose ratio is value / other (or the value itself) held against a goal such as `<= 1.0`."""
+    ratio = None if other is None else value / other
+    sign, bound = goal.split(" ")
+    measured = value if ratio is None else ratio
+    met = {"<=": measured <= float(bound), "<": measured < float(bound), ">=": measured >= float(bound)}[sign]
+    shown = against if other is None else f"{against} ({other:,.4g} {unit})"
+    return Row(name, value, unit, shown, ratio, goal, met)
+
+
+def per_call(work: Callable[[int], object], calls: int) -> float:
+    """µs for one call of `work(index)`."""
+    start = time.perf_counter()
+    for index in range(calls):
+        work(index)
+    return (time.perf_counter() - start) / calls * 1e6
+
+
+async def per_await(work: Callable[[int], Awaitable[object]], calls: int) -> float:
+    """µs for one awaited call of `work(index)`."""
+    start = time.perf_counter()
+    for index in range(calls):
+        await work(index)
+    return (time.perf_counter() - start) / calls * 1e6
+
+
+def in_turns(measures: list[Callable[[], float]], repeats: int) -> list[float]:
+    """The median of each measure, all of them taken in turns after one round that does not count."""
+    rounds = [[measure() for measure in measures] for _ in range(repeats + 1)][1:]
+    return [statistics.median(column) for column in zip(*rounds, strict=True)]

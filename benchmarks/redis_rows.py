@@ -1,0 +1,213 @@
+"""What one record costs on Redis: for the caller, for the server, in memory, and for a whole fleet."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import multiprocessing
+import shutil
+import subprocess
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import redis
+import redis.asyncio
+from benchmarks.harness import Row, in_turns, per_await, per_call, row
+
+from loopfence import AsyncLoopGuard, LoopGuard
+from loopfence.store.keys import session_keys
+from loopfence.store.scripts import RECORD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+TIMEOUT = 5.0
+"""A benchmark must not measure the outage policy."""
+ARGS = {"query": "price of tea", "page": 1}
+
+
+def sync_rows(url: str, *, quick: bool) -> Iterator[Row]:
+    """A synchronous record against SET and against what other limiters do."""
+    calls, repeats = (400, 7) if quick else (2000, 15)
+    guard = LoopGuard(url, timeout=TIMEOUT)
+    session = guard.session("bench-sync")
+    plain = redis.Redis.from_url(url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT, protocol=2)
+    measures: dict[str, Callable[[int], object]] = {
+        "record": lambda index: session.check("search", {"query": "tea", "page": index % 50}),
+        "redis-py SET": lambda index: plain.set(f"bench:{index % 50}", "value", ex=60),
+        "limits moving window": _limits(url),
+        "throttled-py GCRA": _throttled(url),
+        "pyrate-limiter Redis bucket": _pyrate(plain),
+    }
+    medians = in_turns([partial(per_call, work, calls) for work in measures.values()], repeats)
+    ours, others = medians[0], dict(zip(list(measures)[1:], medians[1:], strict=True))
+    for name, cost in others.items():
+        yield row("sync record", ours, "µs", name, cost, "<= 1.0" if name == "redis-py SET" else "< 1.0")
+    batch = [("bench-many", "search", {"page": page}) for page in range(100)]
+    many, single = in_turns(
+        [
+            lambda: 100e6 / per_call(lambda _: guard.record_many(batch), calls // 50),
+            lambda: 1e6 / per_call(measures["record"], calls),
+        ],
+        repeats,
+    )
+    yield row("record_many, 100 a batch", many, "records/s", "single records", single, ">= 5")
+    guard.close()
+
+
+def _limits(url: str) -> Callable[[int], object]:
+    from limits import RateLimitItemPerMinute
+    from limits.storage import RedisStorage
+    from limits.strategies import MovingWindowRateLimiter
+
+    limiter = MovingWindowRateLimiter(RedisStorage(url))
+    # As many entries as a window of ours holds.
+    item = RateLimitItemPerMinute(20)
+    return lambda index: limiter.hit(item, "bench", str(index % 50))
+
+
+def _throttled(url: str) -> Callable[[int], object]:
+    from throttled import Throttled, rate_limiter, store
+
+    throttle = Throttled(using="gcra", quota=rate_limiter.per_min(1_000_000), store=store.RedisStore(server=url))
+    return lambda index: throttle.limit(f"bench:{index % 50}")
+
+
+def _pyrate(client: Any) -> Callable[[int], object]:
+    from pyrate_limiter import Duration, Rate, RateItem, RedisBucket
+
+    bucket = RedisBucket.init([Rate(20, Duration.MINUTE)], client, "bench-pyrate")
+    return lambda index: bucket.put(RateItem(str(index % 50), int(time.time() * 1000)))
+
+
+def async_rows(url: str, *, quick: bool) -> Iterator[Row]:
+    """An asyncio record, alone and among 256 tasks."""
+    calls, repeats = (300, 5) if quick else (1500, 11)
+    yield from asyncio.run(_async_rows(url, calls, repeats))
+
+
+async def _async_rows(url: str, calls: int, repeats: int) -> list[Row]:
+    plain = redis.asyncio.Redis.from_url(url, socket_timeout=TIMEOUT, protocol=2, max_connections=2000)
+    guard = AsyncLoopGuard(url, timeout=TIMEOUT)
+    alone = guard.session("bench-async")
+    one, sets = [], []
+    for _ in range(repeats + 1):
+        one.append(await per_await(lambda index: alone.check("search", {"page": index % 50}), calls))
+        sets.append(await per_await(lambda index: plain.set(f"bench:{index % 50}", "value", ex=60), calls))
+    sha = await plain.script_load(RECORD.text)
+    await _throughput(lambda task, index: _record(guard, task, index), calls)
+    used = len(await plain.client_list()) - 1
+    ours, theirs = [], []
+    for _ in range(repeats + 1):
+        ours.append(await _throughput(lambda task, index: _record(guard, task, index), calls))
+        theirs.append(await _throughput(lambda task, index: _evalsha(plain, sha, task, index), calls))
+    await guard.close()
+    await plain.aclose()
+    return [
+        row("async record, one task", _median(one), "µs", "redis-py asyncio SET", _median(sets), "<= 1.0"),
+        row(
+            f"async record, 256 tasks ({used} connection)",
+            _median(ours),
+            "records/s",
+            "redis-py asyncio EVALSHA",
+            _median(theirs),
+            ">= 3",
+        ),
+    ]
+
+
+def _median(values: list[float]) -> float:
+    """The median of all but the first, which warmed up."""
+    return sorted(values[1:])[len(values[1:]) // 2]
+
+
+async def _throughput(work: Callable[[int, int], Any], calls: int, tasks: int = 256) -> float:
+    each = max(4, calls * 8 // tasks)
+
+    async def worker(task: int) -> None:
+        for index in range(each):
+            await work(task, index)
+
+    start = time.perf_counter()
+    await asyncio.gather(*(worker(task) for task in range(tasks)))
+    return each * tasks / (time.perf_counter() - start)
+
+
+def _record(guard: AsyncLoopGuard, task: int, index: int) -> Any:
+    return guard.session(f"bench-{task}").check("search", {"page": index})
+
+
+_ids = itertools.count()
+
+
+def _evalsha(client: Any, sha: str, task: int, index: int) -> Any:
+    keys = session_keys("loopfence", f"bench-{task}")
+    signature = f"search:{index:016x}"
+    return client.evalsha(sha, 4, *keys, signature, f"id{next(_ids)}", "", "search", 20, 0, 0, 0, "", 3_600_000)
+
+
+def server_rows(url: str, *, quick: bool) -> Iterator[Row]:
+    """Time inside the server, from its own statistics."""
+    calls, repeats = (500, 5) if quick else (3000, 9)
+    client = redis.Redis.from_url(url)
+    empty = client.script_load("return 1")
+
+    def server_time(work: Callable[[int], object]) -> float:
+        client.config_resetstat()
+        for index in range(calls):
+            work(index)
+        return float(client.info("commandstats")["cmdstat_evalsha"]["usec_per_call"])
+
+    def recorder(window: int, sessions: int = 1) -> Callable[[int], object]:
+        guard = LoopGuard(url, window=window, timeout=TIMEOUT, namespace=f"bench-{window}-{sessions}")
+        many = [guard.session(f"s{number}") for number in range(sessions)]
+        for number in range(sessions):
+            batch = [(f"s{number}", "search", {"page": page}) for page in range(window + 5 if sessions == 1 else 1)]
+            guard.record_many(batch)
+        return lambda index: many[index % sessions].check("search", {"page": index % 50})
+
+    works = [recorder(20), lambda _: client.evalsha(empty, 0), recorder(8), recorder(10_000), recorder(20, 10_000)]
+    w20, nothing, w8, w10k, spread = in_turns([partial(server_time, work) for work in works], repeats)
+    yield row("server time of one record, window 20", w20, "µs", "script `return 1`", nothing, "<= 15")
+    yield row("server time, window 10,000", w10k, "µs", "window 8", w8, "<= 1.2")
+    yield row("server time, 10,000 sessions", spread, "µs", "1 session", w20, "<= 1.2")
+
+
+def memory_rows(url: str) -> Iterator[Row]:
+    """Bytes of one session with a full window: half of the calls are repeats, or all are different (the worst case)."""
+    client = redis.Redis.from_url(url)
+    with LoopGuard(url, timeout=TIMEOUT) as guard:
+        for different, (letters, goal) in itertools.product((10, 20), ((10, 1.6), (30, 2.5))):
+            name = f"session-{letters}-{different}"
+            for page in range(40):
+                guard.session(name).check("t" * letters, {"page": page % different})
+            size = sum(client.memory_usage(key, samples=0) or 0 for key in session_keys("loopfence", name))
+            what = f"Redis memory, tool of {letters} letters, {different} of 20 differ"
+            yield row(what, size / 1000, "KB", "", None, f"<= {goal}")
+
+
+def fleet_rows(url: str) -> Iterator[Row]:
+    """20 worker processes over 1,000 sessions, against what this Redis can do at all."""
+    benchmark = shutil.which("redis-benchmark")
+    if benchmark is None:
+        print("fleet row left out: redis-benchmark is not on PATH")
+        return
+    workers, each = 20, 2000
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        pool.starmap(_fleet_worker, [(url, number, 20) for number in range(workers)])
+        start = time.perf_counter()
+        pool.starmap(_fleet_worker, [(url, number, each) for number in range(workers)], chunksize=1)
+        ours = workers * each / (time.perf_counter() - start)
+    host, _, port = url.removeprefix("redis://").partition("/")[0].partition(":")
+    command = [benchmark, "-h", host, "-p", port, "-t", "incr", "-n", "200000", "-c", str(workers), "--csv"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    incr = next(float(line.split(",")[1].strip('"')) for line in lines if line.startswith('"INCR"'))
+    yield row("fleet: 20 processes, 1,000 sessions", ours, "records/s", "redis-benchmark INCR", incr, ">= 0.25")
+
+
+def _fleet_worker(url: str, number: int, calls: int) -> None:
+    with LoopGuard(url, timeout=TIMEOUT) as guard:
+        sessions = [guard.session(f"fleet-{index}") for index in range(number, 1000, 20)]
+        for index in range(calls):
+            sessions[index % len(sessions)].check("search", {"page": index})
