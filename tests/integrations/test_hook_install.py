@@ -26,7 +26,7 @@ OTHERS = {
 EVENTS = {
     "claude-code": ["PreToolUse", "PostToolUse", "PostToolUseFailure", "UserPromptSubmit", "PreCompact"],
     "codex": ["PreToolUse", "PostToolUse", "UserPromptSubmit", "PreCompact"],
-    "gemini": ["BeforeTool", "AfterTool", "BeforeAgent", "PreCompress"],
+    "gemini": ["BeforeTool", "AfterTool", "BeforeAgent"],
 }
 
 

@@ -142,12 +142,20 @@ def test_the_same_look_in_three_user_turns_is_no_loop(agent: CodingAgent) -> Non
     assert allowed(agent, (agent.shell, LOOK)) == [False]
 
 
+@pytest.mark.parametrize("kind", [ClaudeCode, Codex], ids=lambda kind: kind.name)
 def test_a_compacted_context_is_progress(agent: CodingAgent) -> None:
     look = (agent.shell, LOOK)
     allowed(agent, look, look)
-    event = {"gemini": "PreCompress"}.get(agent.name, "PreCompact")
-    assert agent.send({"session_id": agent.session, "hook_event_name": event, "trigger": "auto"}) is None
+    assert agent.send({"session_id": agent.session, "hook_event_name": "PreCompact", "trigger": "auto"}) is None
     assert allowed(agent, look) == [True]
+
+
+def test_what_gemini_sends_before_every_request_to_its_model_is_no_progress(url: str) -> None:
+    agent = Gemini(url)
+    look = (agent.shell, LOOK)
+    allowed(agent, look, look)
+    assert agent.send({"session_id": agent.session, "hook_event_name": "PreCompress", "trigger": "auto"}) is None
+    assert allowed(agent, look) == [False]
 
 
 def test_an_edit_is_progress(agent: CodingAgent) -> None:

@@ -56,14 +56,14 @@ class Dialect:
     before: str
     after: frozenset[str]
     turn: str
-    compacted: str
+    compacted: str | None
     outcome: Callable[[Mapping[str, Any]], Outcome]
     refuse: Callable[[Verdict], Answer]
 
     @property
     def events(self) -> list[str]:
         """All events that matter."""
-        return [self.turn, self.before, *sorted(self.after), self.compacted]
+        return [self.turn, self.before, *sorted(self.after), *([self.compacted] if self.compacted else [])]
 
 
 def read(dialect: Dialect, payload: Mapping[str, Any]) -> Event | None:
@@ -177,7 +177,8 @@ DIALECTS = {
         before="BeforeTool",
         after=frozenset({"AfterTool"}),
         turn="BeforeAgent",
-        compacted="PreCompress",
+        # Its PreCompress comes before every request to the model, compressed or not.
+        compacted=None,
         outcome=_gemini_outcome,
         refuse=_gemini_refuse,
     ),
