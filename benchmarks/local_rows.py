@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import xxhash
-from benchmarks.harness import Row, in_turns, per_call, row
 
+from benchmarks.harness import Row, in_turns, per_call, row
 from loopfence import LoopGuard, signature
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 import redis.asyncio
-from benchmarks.harness import Row, in_turns, per_await, per_call, row
 
+from benchmarks.harness import Row, in_turns, per_await, per_call, row
 from loopfence import AsyncLoopGuard, LoopGuard
 from loopfence.store.keys import session_keys
 from loopfence.store.scripts import RECORD
@@ -96,8 +96,10 @@ async def _async_rows(url: str, calls: int, repeats: int) -> list[Row]:
         one.append(await per_await(lambda index: alone.check("search", {"page": index % 50}), calls))
         sets.append(await per_await(lambda index: plain.set(f"bench:{index % 50}", "value", ex=60), calls))
     sha = await plain.script_load(RECORD.text)
-    await _throughput(lambda task, index: _record(guard, task, index), calls)
-    used = len(await plain.client_list()) - 1
+    before = len(await plain.client_list())
+    async with AsyncLoopGuard(url, timeout=TIMEOUT) as another:
+        await _throughput(lambda task, index: _record(another, task, index), calls)
+        used = len(await plain.client_list()) - before
     ours, theirs = [], []
     for _ in range(repeats + 1):
         ours.append(await _throughput(lambda task, index: _record(guard, task, index), calls))
