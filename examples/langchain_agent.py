@@ -28,7 +28,7 @@ class StubbornModel(GenericFakeChatModel):
 
 def search(query: str) -> str:
     """Search the web."""
-    print(f"   (the search tool runs: {query!r})")
+    print("   the search tool runs")
     return "No results."
 
 
@@ -42,14 +42,16 @@ def main(url: str) -> None:
         tools=[search],
         middleware=[LoopGuardMiddleware(url, threshold=3, stop=5)],
     )
-    result = agent.invoke({"messages": [("user", "Find me a flight to Oslo.")]})
-
-    for message in result["messages"]:
+    state: dict[str, Any] = {}
+    for state in agent.stream({"messages": [("user", "Find me a flight to Oslo.")]}, stream_mode="values"):
+        message = state["messages"][-1]
         if isinstance(message, ToolMessage):
-            print(f"tool -> model: {message.text}")
-    reason = stopped(result)
-    assert reason is not None
-    print(f"\nThe run was ended by the rule {reason['rule']!r} of session {reason['session']}")
+            print(f"   tool -> model: {message.text}")
+        elif isinstance(message, AIMessage) and message.tool_calls:
+            print(f"model -> tool: {message.tool_calls[0]['name']}({message.tool_calls[0]['args']})")
+
+    if reason := stopped(state):
+        print(f"\nThe run was ended by the rule {reason['rule']!r} of session {reason['session']}")
 
 
 if __name__ == "__main__":

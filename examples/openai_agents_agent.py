@@ -17,7 +17,6 @@ from agents import (
     Model,
     ModelResponse,
     Runner,
-    ToolCallOutputItem,
     ToolInputGuardrailTripwireTriggered,
     Usage,
     function_tool,
@@ -34,13 +33,17 @@ class StubbornModel(Model):
     def __init__(self) -> None:
         self._numbers = count(1)
 
-    async def get_response(self, *args: Any, **options: Any) -> ModelResponse:
+    async def get_response(self, *args: Any, **request: Any) -> ModelResponse:
+        said = request["input"][-1]
+        if said.get("type") == "function_call_output":
+            print(f"   tool -> model: {said['output']}")
         call = ResponseFunctionToolCall(
             type="function_call",
             name="look_up_order",
             arguments='{"number": 1042}',
             call_id=f"call_{next(self._numbers)}",
         )
+        print(f"model -> tool: {call.name}({call.arguments})")
         return ModelResponse(output=[call], usage=Usage(requests=1), response_id=None)
 
     def stream_response(self, *args: Any, **options: Any) -> Any:
@@ -50,7 +53,7 @@ class StubbornModel(Model):
 @function_tool
 def look_up_order(number: int) -> str:
     """Look up an order."""
-    print(f"   (the look_up_order tool runs: {number})")
+    print("   the look_up_order tool runs")
     return "pending"
 
 
@@ -60,9 +63,6 @@ def main(url: str) -> None:
     try:
         Runner.run_sync(agent, "Has order 1042 arrived?")
     except ToolInputGuardrailTripwireTriggered as stop:
-        for item in stop.run_data.new_items if stop.run_data else []:
-            if isinstance(item, ToolCallOutputItem):
-                print(f"tool -> model: {item.output}")
         verdict = stop.output.output_info
         print(f"\nThe run was ended by the rule {verdict.rule!r} of session {verdict.session}")
 

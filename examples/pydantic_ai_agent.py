@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 
-from pydantic_ai import Agent, ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart, capture_run_messages
+from pydantic_ai import Agent, ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from loopfence import LoopDetectedError
@@ -19,7 +19,12 @@ from loopfence.integrations.pydantic_ai import LoopGuardCapability
 
 def stubborn(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     """Asks for the same file over and over; a real model goes in its place: `Agent("openai:…")`."""
-    return ModelResponse([ToolCallPart("read_file", {"path": "todo.txt"})])
+    for part in messages[-1].parts:
+        if isinstance(part, ToolReturnPart):
+            print(f"   tool -> model: {part.content}")
+    call = ToolCallPart("read_file", {"path": "todo.txt"})
+    print(f"model -> tool: {call.tool_name}({call.args})")
+    return ModelResponse([call])
 
 
 def main(url: str) -> None:
@@ -28,17 +33,13 @@ def main(url: str) -> None:
     @agent.tool_plain
     def read_file(path: str) -> str:
         """Read a file."""
-        print(f"   (the read_file tool runs: {path!r})")
+        print("   the read_file tool runs")
         return "buy milk"
 
-    with capture_run_messages() as messages:
-        try:
-            agent.run_sync("What is left to do?")
-        except LoopDetectedError as stop:
-            for part in (part for message in messages for part in message.parts):
-                if isinstance(part, ToolReturnPart):
-                    print(f"tool -> model: {part.content}")
-            print(f"\nThe run was ended by the rule {stop.verdict.rule!r} of session {stop.session}")
+    try:
+        agent.run_sync("What is left to do?")
+    except LoopDetectedError as stop:
+        print(f"\nThe run was ended by the rule {stop.verdict.rule!r} of session {stop.session}")
 
 
 if __name__ == "__main__":

@@ -230,15 +230,29 @@ def test_a_wrapped_calls_exception_is_a_failure_and_goes_on_to_the_framework(
         ("langchain", "langchain", "langchain"),
         ("pydantic_ai", "pydantic_ai", "pydantic-ai"),
         ("openai_agents", "agents", "openai-agents"),
-        ("claude_agent", "claude_agent_sdk", "claude-agent"),
         ("fastmcp", "fastmcp", "fastmcp"),
         ("mcp", "mcp", "mcp"),
+        ("claude_agent", "claude_agent_sdk", "claude-agent"),
     ],
 )
 def test_without_its_framework_an_adapter_names_the_extra(module: str, framework: str, extra: str) -> None:
-    code = f"import sys; sys.modules['{framework}'] = None; import loopfence.integrations.{module}"
+    code = ABSENT.format(framework=framework, module=module)
     failed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert failed.returncode == 1
     last = failed.stderr.splitlines()[-1]
-    assert last.startswith("ImportError: this loopfence integration needs the module ")
-    assert last.endswith(f"pip install 'loopfence[{extra}]'")
+    assert last.startswith("ImportError: this loopfence integration cannot be used (No module named ")
+    assert last.endswith(f"): pip install -U 'loopfence[{extra}]'")
+
+
+ABSENT = """
+import sys
+
+class Absent:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name.partition(".")[0] == "{framework}":
+            raise ModuleNotFoundError("No module named '{framework}'", name=name)
+
+sys.meta_path.insert(0, Absent)
+import loopfence.integrations.{module}
+"""

@@ -76,10 +76,9 @@ def stop_reason(verdict: Verdict) -> StopReason:
 
 
 def missing(extra: str, error: ImportError) -> ImportError:
-    """The one clear error of an adapter whose framework is not installed."""
+    """The one clear error of an adapter whose framework is not installed, or is too old."""
     return ImportError(
-        f"this loopfence integration needs the module {error.name!r}: pip install 'loopfence[{extra}]'",
-        name=error.name,
+        f"this loopfence integration cannot be used ({error}): pip install -U 'loopfence[{extra}]'", name=error.name
     )
 
 
