@@ -82,7 +82,7 @@ class SessionRun:
         try:
             question = engine.ask(self._named, item.tool, item.args, batch or f".{self._asked}")
         except LoopfenceError as error:
-            problems.add(label, self._asked, str(error))
+            problems.add(label, self._asked, f"no signature: {str(error)[-90:]}")
             return None
         tally = clockwork.store.record(question.call)
         report = engine.outcome(question, UNSET if item.result is UNKNOWN else item.result, item.ok)

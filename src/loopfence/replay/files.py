@@ -48,7 +48,9 @@ def _expand(path: Path) -> list[Path]:
 
 
 def _below(folder: Path) -> list[Path]:
-    return sorted(f for f in folder.rglob("*") if f.suffix in _SUFFIXES and f.is_file())
+    found = (file for file in folder.rglob("*") if file.suffix in _SUFFIXES and file.is_file())
+    # a session's log before those of its sub-agents, which lie in a folder of its name
+    return sorted(found, key=lambda file: (*file.with_suffix("").parts, file.suffix))
 
 
 def read_calls(
