@@ -103,7 +103,7 @@ async def _async_rows(url: str, calls: int, repeats: int) -> list[Row]:
     ours, theirs = [], []
     for _ in range(repeats + 1):
         ours.append(await _throughput(lambda task, index: _record(guard, task, index), calls))
-        theirs.append(await _throughput(lambda task, index: _evalsha(plain, sha, task, index), calls))
+        theirs.append(await _throughput(lambda task, index: evalsha_record(plain, sha, task, index), calls))
     await guard.close()
     await plain.aclose()
     return [
@@ -143,7 +143,8 @@ def _record(guard: AsyncLoopGuard, task: int, index: int) -> Any:
 _ids = itertools.count()
 
 
-def _evalsha(client: Any, sha: str, task: int, index: int) -> Any:
+def evalsha_record(client: Any, sha: str, task: int, index: int) -> Any:
+    """The same record through a redis-py client's pool, as one would send it by hand."""
     keys = session_keys("loopfence", f"bench-{task}")
     signature = f"search:{index:016x}"
     return client.evalsha(sha, 4, *keys, signature, f"id{next(_ids)}", "", "search", 20, 0, 0, 0, "", 3_600_000)
