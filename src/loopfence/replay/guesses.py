@@ -65,9 +65,9 @@ class _Evidence:
 
     @property
     def speaks(self) -> bool:
-        """More often than not, and at least twice as often as without the tool."""
+        """As often as not, and at least twice as often as without the tool."""
         base = self.changed_without / self.times_without if self.times_without else 0.0
-        return self.share > 0.5 and self.share >= 2 * base
+        return self.share >= 0.5 and self.share >= 2 * base
 
     @property
     def why(self) -> str:

@@ -21,7 +21,7 @@ _TEXTS: Final = 500
 _TEXT: Final = 160
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Signature:
     """One distinct call of a session."""
 

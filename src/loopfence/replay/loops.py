@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -26,9 +27,9 @@ class Loop:
     @property
     def text(self) -> str:
         """The loop in words: `read → edit → test, 6 laps`. Arguments stand where the tool alone does not tell."""
-        tools = [step.tool for step in self.steps]
+        tools = Counter(step.tool for step in set(self.steps))
         names = (
-            step.tool if tools.count(step.tool) == 1 else f"{step.tool} {_short(step.text)}" for step in self.steps
+            step.tool if tools[step.tool] == 1 else f"{step.tool} {_short(step.text)}".rstrip() for step in self.steps
         )
         return f"{' → '.join(names)}, {self.laps} {'laps' if len(self.steps) > 1 else 'times'}"
 
