@@ -13,7 +13,7 @@ import asyncio
 import sys
 
 from mcp.client import Client
-from mcp.client.stdio import StdioServerParameters
+from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.server.mcpserver import MCPServer
 
 from loopfence.integrations.mcp import LoopGuardExtension
@@ -32,7 +32,7 @@ def make_server(url: str) -> MCPServer:
 
 async def main(url: str) -> None:
     command = StdioServerParameters(command=sys.executable, args=[__file__, "serve", url])
-    async with Client(command) as client:
+    async with Client(stdio_client(command)) as client:
         for _ in range(4):
             result = await client.call_tool("search", {"query": "flights to Oslo"}, meta={"loopfence/session": "run-1"})
             print(f"tool -> model: {result.content[0].text}")

@@ -15,7 +15,7 @@ pytest.importorskip("mcp.server.extension", reason="needs the extra: pip install
 import httpx2
 import mcp_types as mt
 from mcp.client import Client
-from mcp.client.stdio import StdioServerParameters
+from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.settings import AuthSettings
@@ -103,7 +103,7 @@ async def test_within_the_process_the_server_is_one_session(caplog: pytest.LogCa
 
 async def test_over_stdio_the_process_is_one_session() -> None:
     command = StdioServerParameters(command=sys.executable, args=[str(EXAMPLE), "serve"])
-    async with Client(command) as client:
+    async with Client(stdio_client(command)) as client:
         results = [await client.call_tool("search", {"query": "x"}) for _ in range(3)]
     assert [result.is_error for result in results] == [False, False, True]
     assert results[2].content[0].text.startswith(NOT_RUN)
