@@ -105,7 +105,7 @@ class RedisServer:
         return f"<{type(self).__name__} {self.binary.name} port={self.port}>"
 
     def __enter__(self) -> Self:
-        return self.start()
+        return self if self.alive else self.start()
 
     def __exit__(self, *exc: object) -> None:
         self.stop()

@@ -5,7 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 _NO_DEADLINE = float("inf")
 
@@ -45,10 +48,14 @@ class _BoundedSocket:
 
     def __init__(self, sock: Any) -> None:
         self._sock = sock
-        self._timeout = sock.gettimeout()
+        self._timeout = self._set = sock.gettimeout()
 
     def _hurry(self) -> None:
-        self._sock.settimeout(_remaining(self._timeout))
+        left = _remaining(self._timeout)
+        # Setting a timeout is a system call; 10 ms are not worth one.
+        if left is None or self._set is None or not 0 <= self._set - left < 0.01:
+            self._sock.settimeout(left)
+            self._set = left
 
     def recv(self, size: int) -> Any:
         self._hurry()
@@ -63,7 +70,7 @@ class _BoundedSocket:
         self._sock.sendall(data)
 
     def settimeout(self, timeout: float | None) -> None:
-        self._timeout = timeout
+        self._timeout = self._set = timeout
         self._sock.settimeout(timeout)
 
     def __getattr__(self, name: str) -> Any:
@@ -71,8 +78,11 @@ class _BoundedSocket:
 
 
 @lru_cache(maxsize=16)
-def bounded(connection_class: Any) -> Any:
-    """The connection class with its connecting, TLS, handshake, reads and writes under the deadline."""
+def bounded(connection_class: Any, context: SSLContext | None = None) -> Any:
+    """The connection class with its connecting, TLS, handshake, reads and writes under the deadline.
+
+    context -- the TLS context that all its connections share.
+    """
 
     class Bounded(connection_class):  # type: ignore[misc]  # the class is only known at run time
         @property
@@ -88,6 +98,8 @@ def bounded(connection_class: Any) -> Any:
 
         def _wrap_socket_with_ssl(self, sock: Any) -> Any:
             sock.settimeout(_remaining(sock.gettimeout()))
-            return super()._wrap_socket_with_ssl(sock)
+            if context is None:
+                return super()._wrap_socket_with_ssl(sock)
+            return context.wrap_socket(sock, server_hostname=self.host)
 
     return Bounded

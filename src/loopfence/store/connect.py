@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -13,8 +14,12 @@ from redis.backoff import NoBackoff
 from loopfence.errors import ConfigError
 from loopfence.store.bounded import bounded
 from loopfence.store.cluster import AsyncClusterClient, ClusterClient
+from loopfence.store.tls import context_of, with_context
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from ssl import SSLContext
+
     from loopfence.settings import Settings
     from loopfence.store.aio_links import AsyncLink
     from loopfence.store.cluster import Address
@@ -35,7 +40,7 @@ def open_link(settings: Settings) -> Link:
         return ClientLink(_cluster(settings, asynchronous=False)(), settings.timeout, owned=True)
     pool = _client(settings, asynchronous=False).connection_pool
     for each in (pool, *sentinel_pools(pool)):
-        each.connection_class = bounded(each.connection_class)
+        each.connection_class = bounded(each.connection_class, _context(each))
     return WireLink(pool, settings.timeout)
 
 
@@ -49,10 +54,14 @@ def open_async_link(settings: Settings) -> AsyncLink:
     if settings.url.startswith("redis+cluster://"):
         return AsyncClientLink(_cluster(settings, asynchronous=True), settings.timeout, owned=True)
 
-    def make_pool() -> Any:
-        return _client(settings, asynchronous=True).connection_pool
+    context = _context(_client(settings, asynchronous=True).connection_pool)
 
-    make_pool()  # a bad URL is reported now
+    def make_pool() -> Any:
+        pool = _client(settings, asynchronous=True).connection_pool
+        if context is not None:
+            pool.connection_class = with_context(pool.connection_class, context)
+        return pool
+
     return AsyncWireLink(make_pool, settings.timeout)
 
 
@@ -85,16 +94,25 @@ def _client(settings: Settings, *, asynchronous: bool) -> Any:
     """A client for redis://, rediss://, unix:// or redis+sentinel://; making it does no I/O."""
     url = settings.url
     options = _options(settings, asynchronous=asynchronous)
-    try:
+    with _reading_url():
         if url.startswith("redis+sentinel://"):
             client = _sentinel(url, options, asynchronous=asynchronous)
         else:
             kind: Any = redis.asyncio.Redis if asynchronous else redis.Redis
             client = kind.from_url(url, **options)
         _check_options(client)
+    return client
+
+
+@contextmanager
+def _reading_url() -> Iterator[None]:
+    """What goes wrong in here is the URL's fault, said in words that hold no part of it: it may hold a password."""
+    try:
+        yield
+    except ConfigError:
+        raise
     except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"url: {_reason(error)}") from None
-    return client
 
 
 def _check_options(client: Any) -> None:
@@ -102,8 +120,14 @@ def _check_options(client: Any) -> None:
     client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)
 
 
+def _context(pool: Any) -> SSLContext | None:
+    try:
+        return context_of(pool)
+    except OSError as error:
+        raise ConfigError(f"url: the TLS files cannot be used ({error.strerror or error})") from None
+
+
 def _reason(error: Exception) -> str:
-    """What is wrong, in words that hold no URL: it may hold a password."""
     text = str(error)
     if "unexpected keyword argument" in text:
         return f"neither loopfence nor redis-py knows the query field {text.rsplit(' ', 1)[-1]}"
@@ -112,13 +136,14 @@ def _reason(error: Exception) -> str:
 
 def _endpoints(netloc: str, default_port: int) -> tuple[list[tuple[str, int]], dict[str, str]]:
     credentials, _, hosts = netloc.rpartition("@")
-    found = []
+    found: list[tuple[str, int]] = []
     for host in hosts.split(","):
         name, colon, port = host.rpartition(":")
         if not colon or host.endswith("]"):
             name, port = host, str(default_port)
         if not name or not port.isdigit():
-            raise ConfigError(f"url: {host[:80]!r} is no host:port")
+            # not quoted: where the @ was forgotten, this is the password
+            raise ConfigError(f"url: host {len(found) + 1} is no host:port")
         found.append((name.strip("[]"), int(port)))
     user, _, password = credentials.partition(":")
     named = {"username": unquote(user), "password": unquote(password)}
@@ -132,6 +157,8 @@ def _query(query: str) -> dict[str, Any]:
     parse: Any = parse_url
     found: dict[str, Any] = parse(f"redis://localhost?{query}")
     found.pop("host", None)
+    if "ssl" in found:
+        found["ssl"] = found["ssl"].lower() in ("true", "1", "yes")
     return found
 
 
@@ -155,24 +182,24 @@ def _sentinel(url: str, options: dict[str, Any], *, asynchronous: bool) -> Any:
 
 def _cluster(settings: Settings, *, asynchronous: bool) -> Any:
     """What makes a client for redis+cluster://; making it does no I/O."""
-    parts = urlsplit(settings.url)
-    seeds, credentials = _endpoints(parts.netloc, 6379)
-    if parts.path.strip("/") not in ("", "0"):
-        raise ConfigError("url: a cluster has no database but 0")
     kind: Any = redis.asyncio.Redis if asynchronous else redis.Redis
-    try:
+    with _reading_url():
+        parts = urlsplit(settings.url)
+        seeds, credentials = _endpoints(parts.netloc, 6379)
+        if parts.path.strip("/") not in ("", "0"):
+            raise ConfigError("url: a cluster has no database but 0")
         options = {"max_connections": MAX_CONNECTIONS, **_query(parts.query), **credentials}
         options |= _options(settings, asynchronous=asynchronous)
-        if "ssl" in options:
-            options["ssl"] = options["ssl"].lower() in ("true", "1", "yes")
         _check_options(kind(**options))
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ConfigError(f"url: {_reason(error)}") from None
+    context = _context(kind(**options).connection_pool)
 
     def connect(address: Address) -> Any:
         node = kind(host=address[0], port=address[1], **options)
+        pool = node.connection_pool
         if not asynchronous:
-            node.connection_pool.connection_class = bounded(node.connection_pool.connection_class)
+            pool.connection_class = bounded(pool.connection_class, context)
+        elif context is not None:
+            pool.connection_class = with_context(pool.connection_class, context)
         return node
 
     made: Any = AsyncClusterClient if asynchronous else ClusterClient

@@ -45,6 +45,8 @@ _ADVICE = {
     "NOREPLICAS": "Redis wants more replicas than are connected: see min-replicas-to-write",
     "BUSY": "a script keeps Redis busy: see SCRIPT KILL",
 }
+# Redis gives a command that a script may not run no code of its own
+_NO_PERMISSION = ("ACL failure in script", "user executing the script")
 # What our steps say where a key holds what no release of loopfence wrote; Redis' own words included.
 _CORRUPT = (
     "WRONGTYPE",
@@ -62,6 +64,8 @@ def code_of(error: Exception) -> str:
     for kind, code in _CODES:
         if isinstance(error, kind):
             return code
+    if any(sign in str(error) for sign in _NO_PERMISSION):
+        return "NOPERM"
     first = str(error).partition(" ")[0]
     return first if first.isupper() else ""
 
@@ -74,7 +78,7 @@ def translate(error: Exception, calls_key: str) -> StoreError:
     code, text = code_of(error), str(error) or type(error).__name__
     if isinstance(error, UNAVAILABLE) and not isinstance(error, _REFUSED_LOGIN):
         return StoreUnavailableError(f"Redis is unavailable ({text})" + _advise(code))
-    if any(sign in text for sign in _CORRUPT):
+    if code != "NOPERM" and any(sign in text for sign in _CORRUPT):
         return corrupt(text, calls_key)
     return StoreError(f"Redis refused the step ({text})" + _advise(code))
 
