@@ -17,9 +17,9 @@ import loopfence
 pytest.importorskip("langchain", reason="needs the extra: pip install 'loopfence[langchain]'")
 
 from langchain.agents import create_agent
-from langchain.agents.middleware import ToolRetryMiddleware
+from langchain.agents.middleware import AgentMiddleware, ToolRetryMiddleware
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langchain_core.tools import InjectedToolCallId, StructuredTool, ToolException
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
@@ -138,6 +138,11 @@ def agent_of(tool: Any, *middleware: Any) -> Agent:
     return Agent([StructuredTool.from_function(tool)], *middleware)
 
 
+def read_same(path: str) -> str:
+    """Read a file."""
+    return SAME
+
+
 def test_an_interrupted_call_is_no_failure_and_counts_once_when_it_is_resumed() -> None:
     guard, ran = loopfence.LoopGuard("memory://", failures=2), []
 
@@ -177,6 +182,18 @@ def test_an_exception_that_ends_the_run_is_reported_as_a_failure() -> None:
     assert run.seen[0].startswith(NOT_RUN)
 
 
+class Nudge(AgentMiddleware[Any, Any, Any]):
+    """Says something in the user's name before every step, as middleware that steers a model does."""
+
+    def before_model(self, state: Any, runtime: Any) -> dict[str, Any]:
+        return {"messages": [HumanMessage("Go on.")]}
+
+
+def test_words_put_into_the_users_mouth_in_mid_run_do_not_hide_the_loop() -> None:
+    run = agent_of(read_same, LoopGuardMiddleware("memory://"), Nudge()).run(each(*[("read_same", {"path": "a"})] * 3))
+    assert [text.startswith(NOT_RUN) for text in run.seen] == [False, False, True]
+
+
 def test_the_attempts_of_a_retry_middleware_are_one_call() -> None:
     ran = []
 
@@ -206,14 +223,9 @@ def test_the_message_inside_a_command_is_the_result(texts: str, ran: int) -> Non
 
 
 def test_a_tool_the_model_made_up_is_cut_as_well() -> None:
-    run = agent_of(search, LoopGuardMiddleware("memory://")).run(each(*[("fetch", {"url": "x"})] * 3))
+    run = agent_of(read_same, LoopGuardMiddleware("memory://")).run(each(*[("fetch", {"url": "x"})] * 3))
     assert "fetch is not a valid tool" in run.seen[0]
     assert run.seen[2].startswith(NOT_RUN)
-
-
-def search(path: str) -> str:
-    """Search for something."""
-    return SAME
 
 
 def test_the_example_shows_a_loop_being_cut() -> None:

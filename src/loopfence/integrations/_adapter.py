@@ -177,7 +177,7 @@ def _checking(guard: LoopGuard | AsyncLoopGuard, call: Call) -> Steps[Verdict | 
 
 
 def _reporting(guard: LoopGuard | AsyncLoopGuard, verdict: Verdict | None, outcome: dict[str, Any]) -> Steps[None]:
-    if verdict is None or not verdict.allowed:
+    if verdict is None:
         return
     with _contained("report", verdict.tool):
         session = guard.session(verdict.session)
