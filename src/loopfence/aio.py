@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from loopfence.call_ids import new_id, new_session
 from loopfence.decorator import guarded
 from loopfence.engine import Engine
-from loopfence.guard import Function, LoopGuard, Session
+from loopfence.guard import Function, LoopGuard, Session, SessionOf
 from loopfence.options import Configured
 from loopfence.session import SessionBase, ToolCall
 from loopfence.settings import UNSET, Settings
 from loopfence.store.open import open_async_store
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable
 
     from loopfence.snapshot import SessionSnapshot
     from loopfence.store.memory import Space
@@ -102,7 +102,7 @@ class AsyncLoopGuard(Configured, AsyncSession):
     def _configure(self, settings: Settings, space: Space | None, session: str | None) -> None:
         self._settings, self._space = settings, space
         engine, store = Engine(settings), open_async_store(settings, space)
-        AsyncSession.__init__(self, engine, store, engine.name(session or new_session()))
+        AsyncSession.__init__(self, engine, store, engine.name(new_session() if session is None else session))
 
     def session(self, session_id: str) -> AsyncSession:
         return AsyncSession(self._engine, self._store, self._engine.name(session_id))
@@ -118,7 +118,13 @@ class AsyncLoopGuard(Configured, AsyncSession):
     async def tracked_sessions(self) -> int:
         return sum([1 async for _ in self.sessions()])
 
-    def tool(self, fn: Function | None = None, *, session: Any = None, name: str | None = None) -> Any:
+    @overload
+    def tool(self, fn: Function, *, session: SessionOf = None, name: str | None = None) -> Function: ...
+    @overload
+    def tool(
+        self, fn: None = None, *, session: SessionOf = None, name: str | None = None
+    ) -> Callable[[Function], Function]: ...
+    def tool(self, fn: Function | None = None, *, session: SessionOf = None, name: str | None = None) -> Any:
         return guarded(self, self.as_sync, fn, session, name)
 
     def as_sync(self) -> LoopGuard:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from loopfence.call_ids import new_id, new_session
 from loopfence.decorator import guarded
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from loopfence.verdict import Verdict
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+SessionOf = str | Callable[..., str | None] | None
+"""A session's id, or what gives it from a call's arguments; None = the current one."""
 
 
 class Session(SessionBase):
@@ -136,7 +138,7 @@ class LoopGuard(Configured, Session):
     def _configure(self, settings: Settings, space: Space | None, session: str | None) -> None:
         self._settings, self._space = settings, space
         engine, store = Engine(settings), open_store(settings, space)
-        Session.__init__(self, engine, store, engine.name(session or new_session()))
+        Session.__init__(self, engine, store, engine.name(new_session() if session is None else session))
 
     def session(self, session_id: str) -> Session:
         """The session of one agent run. No I/O; ConfigError for an empty id or one of more than 512 bytes."""
@@ -160,7 +162,13 @@ class LoopGuard(Configured, Session):
         """How many sessions the store holds."""
         return sum(1 for _ in self.sessions())
 
-    def tool(self, fn: Function | None = None, *, session: Any = None, name: str | None = None) -> Any:
+    @overload
+    def tool(self, fn: Function, *, session: SessionOf = None, name: str | None = None) -> Function: ...
+    @overload
+    def tool(
+        self, fn: None = None, *, session: SessionOf = None, name: str | None = None
+    ) -> Callable[[Function], Function]: ...
+    def tool(self, fn: Function | None = None, *, session: SessionOf = None, name: str | None = None) -> Any:
         """Guard a tool function, sync or async: `@guard.tool` or `@guard.tool(session=…)`.
 
         session -- an id, or a callable of the call's arguments giving one; else `with loopfence.session(id)`, else
