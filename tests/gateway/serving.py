@@ -49,7 +49,7 @@ class Provider:
 
     @property
     def reached(self) -> int:
-        """How many requests came through."""
+        """How many questions came through; proxies also look what models there are."""
         return len(self.requests)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -69,7 +69,8 @@ class Provider:
             piece = message.get("body", b"")
             self.pieces.append(len(piece))
             body, more = body + piece, message.get("more_body", False)
-        self.requests.append((scope["path"], headers, body))
+        if scope["method"] == "POST":
+            self.requests.append((scope["path"], headers, body))
         if b'"stream": true' in body or b'"stream":true' in body:
             await self._stream(receive, send)
         else:

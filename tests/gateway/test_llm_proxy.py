@@ -69,7 +69,6 @@ def test_two_proxies_in_two_processes_share_one_loop_view(
     with contextlib.ExitStack() as stack:
         upstream = stack.enter_context(serving(provider))
         urls = [stack.enter_context(proxy(upstream, newest_server.url)) for _ in range(2)]
-        provider.requests.clear()
         agents = [stack.enter_context(agent(url, monkeypatch)) for url in urls]
         for n in range(5):
             answer = agents[n % 2].chat.completions.create(**CHAT)  # type: ignore[call-overload]
@@ -92,7 +91,6 @@ def test_an_agent_that_calls_one_tool_again_and_again_is_stopped_across_proxies(
     with contextlib.ExitStack() as stack:
         upstream = stack.enter_context(serving(provider))
         urls = [stack.enter_context(proxy(upstream, newest_server.url)) for _ in range(2)]
-        provider.requests.clear()
         agents = [stack.enter_context(agent(url, monkeypatch)) for url in urls]
         with pytest.raises(openai.BadRequestError, match="tool 'search' called 3 times"):  # noqa: PT012
             for n in range(9):

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import quote
 
 from loopfence.classic import Allow, AsyncLoopBreaker
 from loopfence.errors import ArgsError
 from loopfence.integrations.transcript import TranscriptGuard
-from loopfence.intent import intent_fingerprint, intent_fingerprint_value, llm_request
+from loopfence.intent import REQUEST_FIELDS, intent_fingerprint, intent_fingerprint_value, llm_request
+from loopfence.signature import canonical_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_MAX_SESSION: Final = 256
 
 log = logging.getLogger("loopfence.integrations")
 
@@ -26,6 +32,14 @@ class Refusal:
     reason: str
     code: Literal["loop_detected", "guard_unavailable"]
     """`guard_unavailable`: nothing was judged, Redis is out and the outage policy is to block."""
+
+
+def session_of(tenant: str, named: str) -> str:
+    """The id of a caller's session: whose it is, then how the caller named it, a long name by its digest."""
+    if len(named) > _MAX_SESSION:
+        named = blake2b(named.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    # A slash in a tenant's name must not reach into another's sessions.
+    return f"{quote(tenant, safe='')}/{named}"
 
 
 class RequestGuard:
@@ -60,9 +74,13 @@ class RequestGuard:
             return None
 
     async def judge_request(self, session: str, path: str, request: Mapping[str, Any]) -> Refusal | None:
-        """Say the same of a body that is parsed already."""
+        """Say the same of a body that is parsed already, and may hold a client library's objects."""
         try:
-            return await self._judge(session, path, request)
+            told = {name: request[name] for name in REQUEST_FIELDS if name in request}
+            return await self._judge(session, path, json.loads(canonical_json(told)))
+        except ArgsError as error:
+            log.warning("not guarded: a request to %s has no canonical form: %s", path, error)
+            return None
         except Exception:
             log.exception("not guarded: judging a request to %s failed", path)
             return None

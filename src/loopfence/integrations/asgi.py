@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from fnmatch import translate
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qs, quote
+from urllib.parse import parse_qs
 
 from loopfence.errors import ConfigError
 from loopfence.integrations._dialects import error_body, status
-from loopfence.integrations._requests import Refusal, RequestGuard
+from loopfence.integrations._requests import Refusal, RequestGuard, session_of
 from loopfence.settings import resolve
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ LLM_PATHS: Final = (
 MAX_BODY: Final = 8 * 1024 * 1024
 
 _CREDENTIALS: Final = (b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key")
-_MAX_SESSION: Final = 256
 
 log = logging.getLogger("loopfence.integrations")
 
@@ -125,18 +124,14 @@ class LoopGuardMiddleware:
         return await self._app(scope, replay, send)
 
     def _session(self, scope: Scope, headers: dict[bytes, bytes], named: str) -> str | None:
-        """The session's id: whose it is, then how the caller named it."""
-        if len(named) > _MAX_SESSION:
-            named = blake2b(named.encode("latin-1"), digest_size=16).hexdigest()
         if self._tenant is None:
-            return f"{self._digest_of_credentials(scope, headers)}/{named}"
+            return session_of(self._digest_of_credentials(scope, headers), named)
         try:
             tenant = self._tenant(scope)
         except Exception:
             log.exception("not guarded: tenant= failed")
             return None
-        # A slash in a tenant's name must not reach into another's sessions.
-        return None if tenant is None else f"{quote(tenant, safe='')}/{named}"
+        return None if tenant is None else session_of(tenant, named)
 
     def _digest_of_credentials(self, scope: Scope, headers: dict[bytes, bytes]) -> str:
         told = [name + b":" + headers[name] for name in _CREDENTIALS if name in headers]
