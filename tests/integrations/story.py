@@ -135,11 +135,11 @@ class Story:
         assert len(tools.ran) == 6
 
     # -- c
-    def test_two_processes_share_one_view_of_a_session(self, redis_server: RedisServer) -> None:
+    def test_two_processes_share_one_view_of_a_session(self, newest_server: RedisServer) -> None:
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(2, mp_context=spawn, max_tasks_per_child=1) as pool:
             runs = [
-                pool.submit(run_elsewhere, type(self), redis_server.url, "job-7", each(*calls)).result(60)
+                pool.submit(run_elsewhere, type(self), newest_server.url, "job-7", each(*calls)).result(60)
                 for calls in ([READ, READ], [READ, READ_OTHER])
             ]
         (ran_first, first), (ran_second, second) = runs

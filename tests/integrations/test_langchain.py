@@ -182,6 +182,28 @@ def test_an_exception_that_ends_the_run_is_reported_as_a_failure() -> None:
     assert run.seen[0].startswith(NOT_RUN)
 
 
+def test_a_tool_node_that_is_resumed_runs_its_calls_again_and_counts_them_once() -> None:
+    guard, ran = loopfence.LoopGuard("memory://"), []
+
+    def note(path: str) -> str:
+        """Note something."""
+        ran.append(path)
+        return SAME
+
+    def book(path: str) -> str:
+        """Book a flight."""
+        return str(interrupt("really?"))
+
+    tools = [StructuredTool.from_function(tool) for tool in (note, book)]
+    graph = PlainGraph(tools, tool_wrappers(guard=guard))
+    graph.run([[("note", {"path": "Oslo"}), ("book", {"path": "Oslo"})]], thread="chat")
+    graph._messages[:] = [AIMessage(DONE)]
+    assert graph.go(Command(resume="yes"), "chat", "sync").final == DONE
+    assert ran == ["Oslo", "Oslo"]
+    [session] = guard.sessions()
+    assert sorted(call.tool for call in guard.session(session).snapshot().calls) == ["book", "note"]
+
+
 class Nudge(AgentMiddleware[Any, Any, Any]):
     """Says something in the user's name before every step, as middleware that steers a model does."""
 

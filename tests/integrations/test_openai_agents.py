@@ -34,12 +34,19 @@ from agents import (
     trace,
 )
 from agents.mcp import MCPServerStdio
-from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+from openai.types.responses import (
+    Response,
+    ResponseCompletedEvent,
+    ResponseFunctionToolCall,
+    ResponseOutputMessage,
+    ResponseOutputText,
+    ResponseUsage,
+)
 
 from loopfence.integrations.openai_agents import guard_agent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
     from story import Turn
 
@@ -62,8 +69,14 @@ class ScriptedModel(Model):
     async def get_response(self, *args: Any, **options: Any) -> ModelResponse:
         return ModelResponse(output=self.turns.pop(0), usage=self._usage, response_id=None)
 
-    def stream_response(self, *args: Any, **options: Any) -> Any:
-        raise NotImplementedError
+    async def stream_response(self, *args: Any, **options: Any) -> AsyncIterator[ResponseCompletedEvent]:
+        response = Response.model_construct(id="r", output=self.turns.pop(0), usage=STREAM_USAGE)
+        yield ResponseCompletedEvent.model_construct(type="response.completed", sequence_number=0, response=response)
+
+
+STREAM_USAGE = ResponseUsage.model_construct(
+    input_tokens=1, output_tokens=1, total_tokens=2, input_tokens_details=None, output_tokens_details=None
+)
 
 
 def tool_call(name: str, arguments: str, call_id: str) -> ResponseFunctionToolCall:
@@ -136,6 +149,17 @@ def no_tracing() -> Iterator[None]:
 
 def test_a_model_that_reports_no_usage_is_guarded_call_by_call() -> None:
     assert refused(OpenAIAgent(read, usage=Usage()).run([[READ, READ], [READ]])) == [False, False, True]
+
+
+def test_a_streamed_run_is_guarded_turn_by_turn() -> None:
+    async def stream() -> list[Any]:
+        app = OpenAIAgent(read)
+        app.model.say([[READ, READ], [READ], [READ]])
+        result = Runner.run_streamed(app.agent, "go on")
+        items = [event.item async for event in result.stream_events() if event.type == "run_item_stream_event"]
+        return [item.output for item in items if isinstance(item, ToolCallOutputItem)]
+
+    assert [text.startswith(NOT_RUN) for text in asyncio.run(stream())] == [False, False, False, True]
 
 
 def test_runs_inside_one_trace_are_still_runs_of_their_own() -> None:
