@@ -20,5 +20,7 @@ def test_the_public_api_type_checks_as_a_user_writes_it(tmp_path: Path) -> None:
     assert check(API, tmp_path) == "Success: no issues found in 1 source file\n"
     # The same check finds what is wrong: the decorator keeps the types of what it decorates.
     wrong = tmp_path / "wrong.py"
-    wrong.write_text(API.read_text("utf-8").replace("-> list[str]:\n    return [query]", "-> list[int]:\n    return [1]"))
+    wrong.write_text(
+        API.read_text("utf-8").replace("-> list[str]:\n    return [query]", "-> list[int]:\n    return [1]")
+    )
     assert 'Expression is of type "list[int]", not "list[str]"' in check(wrong, tmp_path)
