@@ -1,5 +1,6 @@
 """`loopfence replay` and `loopfence tune`: try a policy on recorded transcripts, and find the one that fits."""
 
+import gc
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -151,6 +152,8 @@ def _read(
         found = transcript_files(files)
     except FileNotFoundError as error:
         raise ConfigError(str(error)) from None
+    # Millions of small objects live shortly and in no cycles: looking for cycles is a fifth of the work.
+    gc.disable()
     with _progress(found) as advance:
         return follow(read_calls(found, problems, format=format, advance=advance), follower, fields)
 

@@ -57,9 +57,7 @@ def totals_lines(totals: Totals) -> list[str]:
     if totals.unknown:
         lines.append(f"of {totals.unknown} the recording does not tell")
     if totals.recall is not None:
-        lines.append(
-            f"recall {totals.recall:.1%}: {totals.caught} of {totals.due} redundant third-or-later calls"
-        )
+        lines.append(f"recall {totals.recall:.1%}: {totals.caught} of {totals.due} redundant third-or-later calls")
     if totals.resolved:
         lines.append(f"{totals.resolved_hit} of {totals.resolved} resolved sessions hit")
     return lines

@@ -80,7 +80,7 @@ class SessionRun:
         self._asked += 1
         engine, batch = clockwork.engine, item.batch
         try:
-            question = engine.ask(self._named, item.tool, item.args, batch or f".{self._asked}")
+            question = engine.ask(self._named, item.tool, item.args, batch)
         except LoopfenceError as error:
             problems.add(label, self._asked, f"no signature: {str(error)[-90:]}")
             return None

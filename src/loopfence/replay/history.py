@@ -50,7 +50,7 @@ class Flag:
     cell: int | None
 
 
-@dataclass
+@dataclass(slots=True)
 class History:
     """One session after the other is kept small: `cells` and `flags` hold the first of many only."""
 
