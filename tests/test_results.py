@@ -175,7 +175,7 @@ def test_what_has_no_form_is_unknown_and_raises_nothing(name, options):
     result = UNKNOWN[name]
     started = time.perf_counter()
     assert result_digest(result, **options) is None
-    assert time.perf_counter() - started < 5
+    assert time.perf_counter() - started < 20
 
 
 @pytest.mark.parametrize(("result", "text"), REFUSED, ids=[text for _, text in REFUSED])

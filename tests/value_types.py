@@ -24,6 +24,20 @@ class Name(str, enum.Enum):  # noqa: UP042 - the mixture is what is tested
     SEARCH = "search"
 
 
+class Both(dict, enum.Enum):
+    """A dict that is empty, and an enum whose value is not."""
+
+    A = {"a": 1}  # noqa: RUF012 - an enum's member
+
+    def __new__(cls, value):
+        member = dict.__new__(cls)
+        member._value_ = value
+        return member
+
+    def __init__(self, value):
+        pass
+
+
 class Text(str):
     __slots__ = ()
 

@@ -71,9 +71,7 @@ def select_fields(args: Any, ignore: Sequence[str], only: Sequence[str]) -> Any:
     container = plain_container(args) if ignore or only else None
     if container is None:
         return args
-    kept = _steps(tuple(only))
-    if type(container) is list:
-        kept = [path for path in kept if path[0] == "*" or path[0].isdecimal()]
+    kept = _entering(container, _steps(tuple(only)))
     selected = _keep(container, kept) if kept else container
     if selected is _NOTHING:
         return type(container)()
@@ -85,9 +83,16 @@ def _steps(fields: tuple[str, ...]) -> _Paths:
     return [tuple(field.split(".")) for field in fields]
 
 
+def _entering(container: dict[Any, Any] | list[Any], paths: _Paths) -> _Paths:
+    """The paths that may go into a container: into a list by a number or `*` alone."""
+    if isinstance(container, dict):
+        return paths
+    return [path for path in paths if path[0] == "*" or path[0].isdecimal()]
+
+
 def _drop(value: Any, paths: _Paths) -> Any:
     container = plain_container(value) if paths else None
-    if container is None:
+    if container is None or not _entering(container, paths):
         return value
     left: dict[Any, Any] = {}
     for key, item, below in _parts(container, paths):
