@@ -119,7 +119,9 @@ class _Wire:
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
         self._outbox: list[bytes] = []
-        self._watch: asyncio.TimerHandle | None = None
+        self._watch: asyncio.Handle | None = None
+        self._watched = 0.0
+        """When the watch goes off; uvloop's handle of a time that is (nearly) now does not know it."""
         self._heard = self._loop.time()
         self.open = True
         self.reader = self._loop.create_task(self._read())
@@ -134,7 +136,7 @@ class _Wire:
         if not self._waiting:
             self._heard = self._loop.time()
         self._waiting.append((future, deadline))
-        if self._watch is None or deadline < self._watch.when():
+        if self._watch is None or deadline < self._watched:
             self._arm(deadline)
         return future
 
@@ -165,7 +167,7 @@ class _Wire:
     def _arm(self, deadline: float) -> None:
         if self._watch is not None:
             self._watch.cancel()
-        self._watch = self._loop.call_at(deadline, self._expire)
+        self._watch, self._watched = self._loop.call_at(deadline, self._expire), deadline
 
     def _expire(self) -> None:
         self._watch = None
