@@ -13,8 +13,9 @@ from xxhash import xxh3_64_hexdigest
 
 from loopfence.errors import ArgsError, ConfigError
 from loopfence.signature import canonical_args, default_key, digest, signature
+from loopfence.store.keys import encode_name
 from odd_values import REFUSED
-from value_types import Name
+from value_types import Name, Text
 
 # A contract between releases and workers: a change of any of these is a major release.
 GOLDEN = [
@@ -131,6 +132,11 @@ def test_a_tool_named_by_an_enum_or_a_subclass_is_that_name():
 
     assert signature(Name.SEARCH, {}) == signature("search", {})
     assert signature(Odd("search"), {}) == signature("search", {})
+
+
+def test_an_encoded_name_is_plain_text():
+    assert f"{encode_name('session', Name.SEARCH)}" == "search"
+    assert type(encode_name("tool", Text("a b"))) is str
 
 
 @pytest.mark.parametrize(

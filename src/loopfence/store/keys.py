@@ -16,7 +16,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9._:@/-]+").fullmatch
 def encode(name: str) -> str:
     """Percent-encode everything but `[A-Za-z0-9._:@/-]`; lone surrogates are encoded as they stand."""
     if _PLAIN(name):
-        return name
+        return name if type(name) is str else str.__str__(name)  # an enum writes its member's name into an f-string
     from urllib.parse import quote  # rarely needed, and slow to import
 
     # `quote` never encodes "~", which is outside of our alphabet.
