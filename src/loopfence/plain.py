@@ -26,7 +26,7 @@ def values_left(value: Any, most: int) -> int:  # noqa: C901 - one pass over eac
     0 where `value` holds more than that. -1 where its form is not what orjson writes, or orjson would not
     survive it: NaN, an enum whose value raises, deep tuples, all that `plain_step` refuses.
     """
-    level: list[Any] = [(value,)]
+    level: list[Any] = [value.values() if type(value) is dict else (value,)]
     try:
         for _ in range(_ORJSON_LEVELS):
             below: list[Any] = []
