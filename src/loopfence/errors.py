@@ -21,7 +21,17 @@ class ArgsError(LoopfenceError, TypeError):
 
 
 class StoreError(LoopfenceError):
-    """The store answered with an error: a missing permission, a key of another type, a full memory."""
+    """The store answered with an error: a missing permission, a key of another type, a full memory.
+
+    advice -- what to do about it, where that is known; the text ends with it.
+    """
+
+    def __init__(self, text: str, advice: str = "") -> None:
+        super().__init__(f"{text}: {advice}" if advice else text)
+        self.advice = advice
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.args[0].removesuffix(f": {self.advice}"), self.advice)
 
 
 class CorruptSessionError(StoreError):

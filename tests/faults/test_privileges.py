@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "hunter2-s3cret"
 KINDS = ("calls", "counts", "state", "args")
-# what the README's ACL line grants for connecting to another database and for `loopfence doctor`
-CONNECTING = {"ping", "select"}
+# what the client sends for a database other than 0
+CONNECTING = {"select"}
 
 
 def acl_line() -> list[str]:

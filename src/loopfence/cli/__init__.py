@@ -25,6 +25,7 @@ COMMANDS = {
     "replay": "loopfence.cli.replay:replay",
     "tune": "loopfence.cli.replay:tune",
     "hook": "loopfence.cli.hook:hook",
+    "doctor": "loopfence.cli.doctor:doctor",
 }
 """Command -> the function that runs it and returns its exit code (None = 0), in the order of --help."""
 

@@ -32,18 +32,24 @@ def raising_guard(url: str, **settings: Any) -> LoopGuard:
 
 def open_guard(url: str | None, policy: Path | None) -> LoopGuard:
     """A raising guard on the server at `url`, with the policy of a file; ConfigError where no server is named."""
-    if not url or url.startswith("memory:"):
-        found = f"got {url}" if url else "none given"
-        raise ConfigError(
-            f"this needs the server that holds the sessions ({found}): set {URL_VARIABLE} or --url, "
-            "e.g. --url redis://localhost:6379/0"
-        )
+    url = server_url(url)
     if policy is None:
         return raising_guard(url)
     # Imported here: most calls have no file, and a TOML parser takes its time to load.
     from loopfence.cli.policy_file import load_policy
 
     return raising_guard(url, policy=load_policy(policy))
+
+
+def server_url(url: str | None) -> str:
+    """The URL of a server; ConfigError where none is named."""
+    if url and not url.startswith("memory:"):
+        return url
+    found = f"got {url}" if url else "none given"
+    raise ConfigError(
+        f"this needs the server that holds the sessions ({found}): set {URL_VARIABLE} or --url, "
+        "e.g. --url redis://localhost:6379/0"
+    )
 
 
 def parse_json(name: str, text: str | None) -> Any:

@@ -65,6 +65,20 @@ def open_async_link(settings: Settings) -> AsyncLink:
     return AsyncWireLink(make_pool, settings.timeout)
 
 
+@contextmanager
+def masters(settings: Settings) -> Iterator[list[Any]]:
+    """A redis-py client of every server that holds sessions, to look around with; asks a cluster who they are."""
+    if settings.url.startswith("redis+cluster://"):
+        cluster = _cluster(settings, asynchronous=False)()
+        try:
+            yield cluster.nodes()
+        finally:
+            cluster.close()
+    else:
+        with _client(settings, asynchronous=False) as client:
+            yield [client]
+
+
 def _checked(client: Any, *, asynchronous: bool) -> Any:
     if not hasattr(client, "execute_command"):
         raise ConfigError(f"client must be a redis-py client (got {type(client).__name__})")

@@ -77,17 +77,13 @@ def translate(error: Exception, calls_key: str) -> StoreError:
     """
     code, text = code_of(error), str(error) or type(error).__name__
     if isinstance(error, UNAVAILABLE) and not isinstance(error, _REFUSED_LOGIN):
-        return StoreUnavailableError(f"Redis is unavailable ({text})" + _advise(code))
+        return StoreUnavailableError(f"Redis is unavailable ({text})", _ADVICE.get(code, ""))
     if code != "NOPERM" and any(sign in text for sign in _CORRUPT):
         return corrupt(text, calls_key)
-    return StoreError(f"Redis refused the step ({text})" + _advise(code))
+    return StoreError(f"Redis refused the step ({text})", _ADVICE.get(code, ""))
 
 
 def corrupt(text: str, calls_key: str) -> CorruptSessionError:
     """The error for a session whose keys hold what they should not."""
     keys = calls_key.removesuffix("calls") + "*"
-    return CorruptSessionError(f"the keys {keys} hold what loopfence did not write ({text}): reset the session")
-
-
-def _advise(code: str) -> str:
-    return f": {_ADVICE[code]}" if code in _ADVICE else ""
+    return CorruptSessionError(f"the keys {keys} hold what loopfence did not write ({text})", "reset the session")
