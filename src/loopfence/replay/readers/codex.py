@@ -30,7 +30,10 @@ _EXIT_CODE: Final = re.compile(r"(?:Exit code:|exited with code) (\d+)")
 
 def matches(document: Any) -> bool:
     """Whether this is a line of a rollout."""
-    return isinstance(document, dict) and document.get("type") in _RECORDS and "payload" in document
+    if not isinstance(document, dict) or "payload" not in document:
+        return False
+    kind = document.get("type")
+    return isinstance(kind, str) and kind in _RECORDS
 
 
 @dataclass

@@ -121,7 +121,7 @@ def _span(raw: dict[str, Any], line: int) -> _Span | None:
 
 def _role(attributes: dict[str, Any]) -> str:
     operation, kind = attributes.get("gen_ai.operation.name"), attributes.get("openinference.span.kind")
-    if operation == "execute_tool" or kind == "TOOL":
+    if operation == "execute_tool" or kind == "TOOL" or "gen_ai.tool.name" in attributes:
         return "tool"
     if operation in ("chat", "generate_content", "text_completion") or kind == "LLM":
         return "model"

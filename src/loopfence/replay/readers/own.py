@@ -38,7 +38,7 @@ def read(documents: Iterable[Document], source: Source) -> Iterator[Call]:
         get = row.get
         session, ts = get("session"), get("ts")
         # a row a call: what most rows leave out is not worth a function call each
-        run, agent, batch, call_id = get("run"), get("agent"), get("batch"), get("id")
+        run, agent, batch, call_id, outcome = get("run"), get("agent"), get("batch"), get("id"), get("outcome")
         yield Call(
             session if type(session) is str and session else text_or_none(session) or source.name,
             tool,
@@ -51,6 +51,6 @@ def read(documents: Iterable[Document], source: Source) -> Iterator[Call]:
             batch if batch is None else text_or_none(batch),
             call_id if call_id is None else text_or_none(call_id),
             None,
-            get("outcome"),
+            outcome if outcome is None else text_or_none(outcome),
             hash(raw) if raw and "seq" in row else None,
         )
