@@ -55,7 +55,7 @@ async def main(url: str) -> None:
             if isinstance(message, ResultMessage):
                 reason = guard.stopped(message.session_id)
                 assert reason is not None
-                print(f"\nThe run ended as {message.terminal_reason!r}, by the rule {reason['rule']!r}")
+                print(f"\nThe run was ended by the rule {reason['rule']!r} of session {reason['session']}")
 
 
 if __name__ == "__main__":

@@ -94,7 +94,8 @@ class ClaudeApp(App):
                     run.final = message.result
                     reason = self.hooks.stopped(message.session_id)
                     run.stop = reason["message"].replace(PREFIX, "") if reason is not None else None
-                    assert (message.terminal_reason == "hook_stopped") == (reason is not None)
+                    if hasattr(message, "terminal_reason"):  # SDKs of old do not tell
+                        assert (message.terminal_reason == "hook_stopped") == (reason is not None)
                     if thread:
                         self.chats[thread] = message.session_id
         run.model_turns, run.orphans = model.asked, len(open_calls - answered)
@@ -231,4 +232,4 @@ def test_the_example_shows_a_loop_being_cut() -> None:
     lines = done.stdout.splitlines()
     assert sum("the search tool runs" in line for line in lines) == 2
     assert sum(NOT_RUN in line for line in lines) == 3
-    assert lines[-1] == "The run ended as 'hook_stopped', by the rule 'repeat'"
+    assert lines[-1].startswith("The run was ended by the rule 'repeat' of session ")
