@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from xxhash import xxh3_64_intdigest
 
 from loopfence.errors import ArgsError
 from loopfence.signature import canonical_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # A request is reduced to these fields, in all dialects: what is not listed (model, temperature, top_p, seed,
 # stream, user, metadata, token limits, whatever comes next) decides how it is answered, not what it asks for.
@@ -29,6 +32,8 @@ _TEXT_PARTS: Final = ("text", "input_text", "output_text")
 # Items that carry their own content, so that their id says nothing; other items are named by it.
 _ID_IS_TRANSPORT: Final = ("message", "reasoning", "function_call", "function_call_output",
                            "custom_tool_call", "custom_tool_call_output")  # fmt: skip
+
+_OF_ITEMS: Final = frozenset({"type", "id", "status", "call_id", "parts"})
 
 
 def intent_fingerprint(path: str, body: bytes) -> int:
@@ -103,6 +108,12 @@ class _History:
 
     def __init__(self) -> None:
         self._calls: dict[str, int] = {}
+        self._forms: dict[str, Callable[[Any], Any]] = {
+            "content": self.content,
+            "output": self.content,
+            "tool_calls": self._tool_calls,
+            "tool_call_id": self._answered,
+        }
 
     def turns(self, turns: Any) -> Any:
         if isinstance(turns, str):
@@ -110,12 +121,24 @@ class _History:
         return _each(turns, self._turn)
 
     def content(self, content: Any) -> Any:
+        if isinstance(content, str):
+            return content
         if isinstance(content, dict) and "parts" in content:
             content = content["parts"]
         return _single(_each(content, self._part))
 
     def _turn(self, turn: dict[str, Any]) -> dict[str, Any]:
-        told = _told(turn)
+        told: dict[str, Any] = {}
+        for name, value in turn.items():
+            if value is not None and value != [] and name != "cache_control":
+                form = self._forms.get(name)
+                told[name] = value if form is None else form(value)
+        if _OF_ITEMS.isdisjoint(told):
+            return told
+        return self._item(told)
+
+    def _item(self, told: dict[str, Any]) -> dict[str, Any]:
+        """Settle what is an item's own, of the Responses API, or a turn's of Gemini."""
         kind = told.get("type", "message")
         kind = kind if isinstance(kind, str) else ""
         if kind in _ID_IS_TRANSPORT:
@@ -124,43 +147,38 @@ class _History:
         if kind == "message":
             told.pop("type", None)
         if "parts" in told:
-            told["content"] = told.pop("parts")
+            told["content"] = self.content(told.pop("parts"))
             told.setdefault("role", "user")
-        for field in ("content", "output"):
-            if field in told:
-                told[field] = self.content(told[field])
-        if "tool_calls" in told:
-            told["tool_calls"] = _each(told["tool_calls"], lambda call: self._call(_told(call), "id"))
-        if "call_id" in told and not kind.endswith("_output"):
-            return self._call(told, "call_id")
-        return self._answer(told, "call_id", "tool_call_id")
+        if "call_id" in told:
+            number = self._answered if kind.endswith("_output") else self._called
+            told["call_id"] = number(told["call_id"])
+        return told
 
     def _part(self, part: dict[str, Any]) -> Any:
         told = _text_or_told(part)
         if isinstance(told, str):
             return told
         kind = told.get("type")
-        if kind == "tool_use":
-            return self._call(told, "id")
-        if kind == "tool_result" and "content" in told:
-            told["content"] = plain_content(told["content"])
-        if isinstance(told.get("functionCall"), dict):
-            told["functionCall"] = self._call(_told(told["functionCall"]), "id")
-        if isinstance(told.get("functionResponse"), dict):
-            told["functionResponse"] = self._answer(_told(told["functionResponse"]), "id")
-        return self._answer(told, "tool_use_id")
-
-    def _call(self, told: dict[str, Any], field: str) -> dict[str, Any]:
-        if isinstance(told.get(field), str):
-            told[field] = self._calls.setdefault(told[field], len(self._calls))
+        if kind == "tool_use" and "id" in told:
+            told["id"] = self._called(told["id"])
+        elif kind == "tool_result":
+            for name, form in (("tool_use_id", self._answered), ("content", plain_content)):
+                if name in told:
+                    told[name] = form(told[name])
+        for name, number in (("functionCall", self._called), ("functionResponse", self._answered)):
+            if isinstance(told.get(name), dict):
+                told[name] = _numbered(told[name], number)
         return told
 
-    def _answer(self, told: dict[str, Any], *fields: str) -> dict[str, Any]:
+    def _tool_calls(self, calls: Any) -> Any:
+        return _each(calls, lambda call: _numbered(call, self._called))
+
+    def _called(self, call_id: Any) -> Any:
+        return self._calls.setdefault(call_id, len(self._calls)) if isinstance(call_id, str) else call_id
+
+    def _answered(self, call_id: Any) -> Any:
         # The id of a call that stands in an earlier request says which conversation this is: it stays.
-        for field in fields:
-            if isinstance(told.get(field), str):
-                told[field] = self._calls.get(told[field], told[field])
-        return told
+        return self._calls.get(call_id, call_id) if isinstance(call_id, str) else call_id
 
 
 def plain_content(content: Any) -> Any:
@@ -179,6 +197,13 @@ def _text_or_told(part: dict[str, Any]) -> Any:
     text, others = told.get("text"), len(told) - 1
     if isinstance(text, str) and (others == 0 or (others == 1 and told.get("type") in _TEXT_PARTS)):
         return text
+    return told
+
+
+def _numbered(call: dict[str, Any], number: Callable[[Any], Any]) -> dict[str, Any]:
+    told = _told(call)
+    if "id" in told:
+        told["id"] = number(told["id"])
     return told
 
 
