@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired
+from typing import TYPE_CHECKING, Annotated, Any
 
 from loopfence.integrations._adapter import Adapter, Call, Hooks, StopReason, missing, stop_reason, stops
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 _MARK = "loopfence_stop"  # in response_metadata, which no provider is sent
 
 
-class _GuardedState(AgentState[Any]):
-    loopfence_run: NotRequired[Annotated[str, PrivateStateAttr]]
+class _GuardedState(AgentState[Any], total=False):
+    loopfence_run: Annotated[str, PrivateStateAttr]
 
 
 class LoopGuardMiddleware(AgentMiddleware[_GuardedState, Any, Any]):
