@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _MARK = "loopfence_stop"  # in response_metadata, which no provider is sent
 
 
-class _GuardedState(AgentState[Any], total=False):
+class _GuardedState(AgentState[Any], total=False):  # type: ignore[call-arg]  # without LangChain its base is Any
     loopfence_run: Annotated[str, PrivateStateAttr]
 
 
