@@ -272,6 +272,35 @@ def test_a_file_that_cannot_be_read_is_a_problem_and_the_next_one_is_read():
     assert [call.tool for call in calls(items)] == ["find_order"]
 
 
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [
+        ("10", 10.0),
+        ("-2.5", -2.5),
+        ("1767323045", 1767323045.0),
+        ("1767323045123", 1767323045.123),
+        ("1767323045123456", 1767323045.123456),
+        ("1767323045000000000", 1767323045.0),
+        ('"2026-01-02T03:04:05Z"', 1767323045.0),
+        ('"2026-01-02T05:04:05+02:00"', 1767323045.0),
+        ('"2026-01-02T03:04:05"', 1767323045.0),
+        ('"0001-01-01T00:00:00+23:00"', -62135679600.0),
+        ('"yesterday"', None),
+        ("NaN", None),
+        ("-Infinity", None),
+        ("1e300", None),
+        ("1" + "0" * 400, None),
+        ("true", None),
+        ("[]", None),
+    ],
+)
+def test_times_are_seconds_whatever_wrote_them(tmp_path, written, seconds):
+    (tmp_path / "a.jsonl").write_text(f'{{"tool": "f", "args": {{}}, "ts": {written}}}\n')
+    [call], problems = read(tmp_path)
+    assert call.ts == seconds
+    assert problems == []
+
+
 def test_reading_is_lazy(tmp_path):
     row = b'{"session": "s", "tool": "f", "args": {}}\n'
     long = tmp_path / "long.jsonl"

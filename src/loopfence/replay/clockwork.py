@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from loopfence.store.tally import Report, Tally
 
 _EPOCH: Final = 1e9
-"""Where virtual time begins, in seconds: recordings may count theirs from 0, which no clock shows."""
+"""Where each session's time begins, in seconds: recordings may count theirs from 0, which no clock shows."""
 
 
 class Counted(NamedTuple):
@@ -50,13 +50,14 @@ class Clockwork:
 class SessionRun:
     """One session on its way through the engine."""
 
-    __slots__ = ("_asked", "_batch", "_clockwork", "_named", "_now", "_pending")
+    __slots__ = ("_asked", "_batch", "_clockwork", "_named", "_now", "_pending", "_start")
 
     def __init__(self, clockwork: Clockwork) -> None:
         self._clockwork = clockwork
         # a number, as what a recording calls the session may be too long for a name
         self._named = clockwork.engine.name(str(next(clockwork.names)))
         self._now = _EPOCH
+        self._start: float | None = None
         self._asked = 0
         self._batch: str | None = None
         self._pending: list[Counted] = []
@@ -69,7 +70,10 @@ class SessionRun:
         """
         clockwork, pending = self._clockwork, self._pending
         if item.ts is not None:
-            self._now = _EPOCH + item.ts
+            if self._start is None:
+                self._start = item.ts
+            # never backwards, as the clock of a server
+            self._now = max(self._now, _EPOCH + (item.ts - self._start))
         clockwork.now = self._now
         if isinstance(item, Turn):
             self._report_batch()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from loopfence.replay.calls import Problems
+
+
+_YEAR_5000: Final = 95_617_584_000
 
 
 @dataclass(slots=True)
@@ -38,15 +40,21 @@ def text_or_none(value: Any) -> str | None:
 
 
 def seconds_of(value: Any) -> float | None:
-    """A time stamp in seconds: a number as it is, or ISO 8601 text (UTC unless it names a zone), else None."""
+    """A time stamp in seconds: a number, or ISO 8601 text (UTC unless it names a zone); None for anything else.
+
+    A number that is no time in seconds before the year 5000 is taken for milli-, micro- or nanoseconds.
+    """
+    if type(value) is float or type(value) is int:
+        if not -_YEAR_5000 < value < _YEAR_5000:
+            scaled = (value / unit for unit in (1e3, 1e6, 1e9) if abs(value) < _YEAR_5000 * unit)
+            return next(scaled, None)
+        return float(value)
     if isinstance(value, str):
         try:
             moment = datetime.fromisoformat(value)
-        except ValueError:
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, OverflowError):
             return None
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-        return float(value)
     return None
 
 

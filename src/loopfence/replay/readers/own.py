@@ -45,7 +45,7 @@ def read(documents: Iterable[Document], source: Source) -> Iterator[Call]:
             get("args"),
             row["result"] if "result" in row else get("result_hash", UNKNOWN),
             get("ok") is not False,
-            ts if ts is None or type(ts) is float else seconds_of(ts),
+            ts if ts is None else seconds_of(ts),
             run if run is None else text_or_none(run),
             agent if agent is None else text_or_none(agent),
             batch if batch is None else text_or_none(batch),
