@@ -226,13 +226,13 @@ def test_a_report_of_a_call_that_has_left_the_window_changes_nothing(store: Stor
 
 
 def test_a_report_of_a_call_that_is_too_old_changes_nothing() -> None:
-    guard, clock = clocked(max_age=10, failures=2)
-    old = guard.check("shell", {"n": 1})
+    guard, clock = clocked(max_age=10, tools={"edit": ToolRule(progress=True)})
+    old = guard.check(*EDIT)
     clock.now += 5
     guard.check(*SEARCH)
     clock.now += 5
-    guard.report(old, ok=False)
-    assert guard.peek("shell", {"n": 2}).allowed
+    guard.report(old)
+    assert guard.peek(*SEARCH).count == 2
 
 
 def test_another_worker_reports_by_call_id(store: StoreUnderTest) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from counting import EDIT, OTHER, SEARCH, call, counts
 
-from loopfence import ToolRule, signature
+from loopfence import LoopGuard, ToolRule, signature
 
 if TYPE_CHECKING:
     from keyspace import Keys
@@ -128,6 +128,17 @@ def test_what_is_too_old_leaves_nothing_either(redis_store: StoreUnderTest, keys
     assert found["loopfence:{run}:counts"] == {EDIT_SIGNATURE: "1"}
     assert list(found["loopfence:{run}:args"]) == [EDIT_SIGNATURE]
     assert set(found["loopfence:{run}:state"]) == {"version", f"sig:{EDIT_SIGNATURE}"}
+
+
+def test_in_memory_nothing_of_a_call_stays_either() -> None:
+    session = LoopGuard("memory://", window=2, threshold=2).session("run")
+    for number in range(5):
+        call(session, ("search", {"n": number}), ok=False)
+    for _ in range(2):
+        session.check("last")
+    held = session._store.contents("run")
+    assert held.texts == {signature("last"): "{}"}
+    assert (held.repeats, held.streaks) == ({signature("last"): 2}, {})
 
 
 def test_reset_leaves_no_key(redis_store: StoreUnderTest, keys: Keys) -> None:

@@ -69,6 +69,16 @@ def test_max_age_goes_by_the_time_that_passes(store: StoreUnderTest) -> None:
     assert counts(session, SEARCH, SEARCH) == [1, 2]
 
 
+def test_calls_of_one_instant_leave_the_window_one_after_the_other() -> None:
+    guard, clock = clocked(max_age=10)
+    counts(guard, SEARCH, SEARCH, SEARCH)
+    assert [round((one.at - clock.now) * 1e6) for one in guard.snapshot().calls] == [0, 1, 2]
+    clock.now += 10
+    assert (guard.peek(*SEARCH).count, len(guard)) == (3, 2)
+    clock.now -= 3
+    assert counts(guard, SEARCH) == [4]
+
+
 # -- without progress: the same call with a different result
 
 
@@ -128,6 +138,21 @@ def test_a_result_is_kept_while_any_occurrence_is_in_the_window(session: Session
 def test_discounted_occurrences_leave_the_window_before_those_that_count(session: Session) -> None:
     counts_of_results(session, "one", "two")
     assert counts(session, *[SEARCH] * 7) == [2, 3, 4, 5, 6, 6, 6]
+
+
+def test_peek_lets_discounted_occurrences_leave_first_as_well(session: Session) -> None:
+    counts_of_results(session, "one", "two")
+    for expected in (2, 3, 4, 5, 6, 6):
+        assert session.peek(*SEARCH).count == expected
+        counts(session, SEARCH)
+
+
+def test_a_different_result_never_counts_again_what_was_discounted(session: Session) -> None:
+    call(session, result="one")
+    late = session.check(*SEARCH)
+    session.note_progress()
+    session.report(late, result="two")
+    assert session.peek(*SEARCH).count == 1
 
 
 # -- without progress: another call that makes progress

@@ -123,7 +123,7 @@ def test_resuming_and_resetting_what_is_not_there_changes_nothing(store: StoreUn
 
 def test_the_first_reason_of_a_halt_by_policy_stays_and_an_operators_replaces_it(store: StoreUnderTest) -> None:
     session = store.guard(window=8, threshold=2, stop=3).session("run")
-    counts(session, *[SEARCH] * 3, *[OTHER] * 3)
+    counts(session, *[SEARCH] * 3, *[EDIT] * 3)
     assert session.snapshot().halted == "search was called 3 times without progress"
     session.halt("an operator")
     assert session.snapshot().halted == "an operator"
