@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import subprocess
@@ -13,13 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
+from agents import LOOPFENCE
 from scripted_claude import ScriptedClaude
 from story import DONE, NOT_RUN, READ, SAME, App, Run, Story, Tools, each
 
 from loopfence import LoopGuard, ToolRule
 
-pytest.importorskip("claude_agent_sdk", reason="needs the extra: pip install 'loopfence[claude-agent]'")
+claude_agent_sdk = pytest.importorskip(
+    "claude_agent_sdk", reason="needs the extra: pip install 'loopfence[claude-agent]'"
+)
 
+import claude_agent_sdk
 from claude_agent_sdk import (
     AssistantMessage,
     ClaudeAgentOptions,
@@ -42,6 +47,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from story import Turn
+
+    from servers import RedisServer
 
 # A run starts a Claude Code and takes about a second, on a busy machine many.
 pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -233,3 +240,27 @@ def test_the_example_shows_a_loop_being_cut() -> None:
     assert sum("the search tool runs" in line for line in lines) == 2
     assert sum(NOT_RUN in line for line in lines) == 3
     assert lines[-1].startswith("The run was ended by the rule 'repeat' of session ")
+
+
+def test_claude_code_itself_is_cut_by_the_command_hooks(tmp_path: Path, newest_server: RedisServer) -> None:
+    look = ("Bash", {"command": "ls", "description": "Look"})
+    with ScriptedClaude([[look]] * 4) as model:
+        env = {**model.env(tmp_path), "PATH": os.environ["PATH"]}
+        install = [LOOPFENCE, "hook", "install", "claude-code", "--url", newest_server.url]
+        subprocess.run(install, env=env, stdout=subprocess.DEVNULL, timeout=60, check=True)
+        claude = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
+        done = subprocess.run(
+            [claude, "-p", "Go on.", "--allowedTools", "Bash", "--output-format", "stream-json", "--verbose"],
+            cwd=tmp_path,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=True,
+        )
+    messages = [json.loads(line) for line in done.stdout.splitlines()]
+    results = [m["message"]["content"][0]["content"] for m in messages if m["type"] == "user"]
+    assert [NOT_RUN in result for result in results] == [False, False, True, True]
+    assert messages[-1]["result"] == DONE
+    assert model.asked == 5

@@ -200,6 +200,16 @@ def test_a_file_that_claude_code_says_is_unchanged_is_no_other_result(url: str) 
     assert agent.call("Read", {"file_path": "/a"}) is not None
 
 
+def test_a_server_that_is_started_again_in_the_background_is_no_other_result(url: str) -> None:
+    agent, start = ClaudeCode(url), {"command": "npm run dev", "run_in_background": True}
+    for number in range(2):
+        call_id = f"toolu_{number:024d}"
+        assert agent.send(agent.before("Bash", start, call_id)) is None
+        told = agent.after("Bash", start, "", call_id)
+        agent.send({**told, "tool_response": {**told["tool_response"], "backgroundTaskId": f"b{number}wkhu6l4"}})
+    assert agent.call("Bash", start) is not None
+
+
 def test_a_command_that_the_user_interrupted_has_failed(url: str) -> None:
     agent, look = ClaudeCode(url), ("Bash", LOOK)
     allowed(agent, look, look)

@@ -1,10 +1,9 @@
 """The Claude Agent SDK: hooks for ClaudeAgentOptions.
 
-guard = LoopGuardHooks("redis://localhost:6379/0")
-options = ClaudeAgentOptions(hooks=guard)
+    guard = LoopGuardHooks("redis://localhost:6379/0")
+    options = ClaudeAgentOptions(hooks=guard)
 
-async for message in query(prompt=prompt, options=options): ...
-# a stopped run ends with ResultMessage.terminal_reason "hook_stopped"; guard.stopped(message.session_id) says why
+Where a run was stopped, `guard.stopped(message.session_id)` of its ResultMessage says why.
 """
 
 from __future__ import annotations

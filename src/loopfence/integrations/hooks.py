@@ -29,7 +29,7 @@ class Step(Enum):
     CHECK = auto()
     REPORT = auto()
     TURN = auto()
-    """The user said something: progress."""
+    """The user said something (Claude Code: or a background command ended): news from outside, progress."""
     COMPACTED = auto()
     """The agent's context was compacted, so that it may have to look again: progress."""
 

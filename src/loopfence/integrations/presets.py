@@ -26,20 +26,24 @@ def _writing_command(args: Any) -> bool:
     return isinstance(args, Mapping) and isinstance(args.get("command"), str) and writes(args["command"])
 
 
-def _shell(*masks: str) -> ToolRule:
+def _shell(*masks: str, noise: tuple[str, ...] = ()) -> ToolRule:
     # The description is the model's own comment on the command, worded anew each time.
-    return ToolRule(progress=_writing_command, ignore=("description",), result_mask=(_DURATION, *masks))
+    return ToolRule(
+        progress=_writing_command, ignore=("description",), result_ignore=noise, result_mask=(_DURATION, *masks)
+    )
 
 
 def _each(names: str, rule: ToolRule) -> dict[str, ToolRule]:
     return dict.fromkeys(names.split(), rule)
 
 
+# Other in every result of Claude Code's tools: how long it took, and the name of what goes on in the background.
+_CLAUDE_NOISE: Final = ("backgroundTaskId", "durationMs", "durationSeconds", "taskId")
 _PROGRESS: Final = ToolRule(progress=True)
 _POLL: Final = ToolRule(pace=POLL_SECONDS)
 
 CLAUDE_CODE: Final[Mapping[str, ToolRule]] = {
-    "Bash": _shell(),
+    "Bash": _shell(noise=_CLAUDE_NOISE),
     **_each("Edit MultiEdit NotebookEdit Write", _PROGRESS),
     # A sub-agent works in a session of its own; that it may have edited files is known here only.
     **_each("Agent Task Workflow", _PROGRESS),
@@ -47,7 +51,7 @@ CLAUDE_CODE: Final[Mapping[str, ToolRule]] = {
     **_each("AskUserQuestion ExitPlanMode", _PROGRESS),
     **_each("AgentOutputTool BashOutput ListAgents TaskOutput", _POLL),
     "ScheduleWakeup": ToolRule(pace=_SHORTEST_WAKEUP),
-    "*": ToolRule(result_ignore=("durationMs", "durationSeconds")),
+    "*": ToolRule(result_ignore=_CLAUDE_NOISE),
 }
 CODEX: Final[Mapping[str, ToolRule]] = {
     "Bash": _shell(),
