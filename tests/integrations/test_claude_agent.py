@@ -20,9 +20,7 @@ from story import DONE, NOT_RUN, READ, SAME, App, Run, Story, Tools, each
 
 from loopfence import LoopGuard, ToolRule
 
-claude_agent_sdk = pytest.importorskip(
-    "claude_agent_sdk", reason="needs the extra: pip install 'loopfence[claude-agent]'"
-)
+pytest.importorskip("claude_agent_sdk", reason="needs the extra: pip install 'loopfence[claude-agent]'")
 
 import claude_agent_sdk
 from claude_agent_sdk import (
