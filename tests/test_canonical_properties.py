@@ -18,14 +18,23 @@ from value_types import Colour, Level, Name, Point, Query, Real, Text, nested
 
 TEXTS = st.text(st.characters(exclude_categories=[]), max_size=8)
 INTS = st.integers() | st.integers(-(2**90), 2**90) | st.sampled_from([2**63, 2**64 - 1, 2**64, -(2**63) - 1])
-JSON_LEAVES = st.none() | st.booleans() | INTS | st.floats() | TEXTS
-JSON_VALUES = st.recursive(
-    JSON_LEAVES,
-    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(TEXTS, inner, max_size=5),
-    max_leaves=20,
-)
+
+
+def json_values(floats):
+    return st.recursive(
+        st.none() | st.booleans() | INTS | floats | TEXTS,
+        lambda inner: st.lists(inner, max_size=5) | st.dictionaries(TEXTS, inner, max_size=5),
+        max_leaves=20,
+    )
+
+
+JSON_VALUES = json_values(st.floats())
 RICH_LEAVES = (
-    JSON_LEAVES
+    st.none()
+    | st.booleans()
+    | INTS
+    | st.floats()
+    | TEXTS
     | st.builds(Text, TEXTS)
     | st.builds(Real, st.floats())
     | st.sampled_from([*Colour, *Level, *Name])
@@ -128,14 +137,13 @@ def test_a_float_is_written_by_its_shortest_digits(number):
     assert set(text) & {".", "e"}  # apart from the integer
 
 
-@given(JSON_VALUES)
+@given(json_values(st.floats(allow_nan=False, allow_infinity=False)))
 def test_the_form_is_what_orjson_writes_wherever_it_writes_it_all(value):
     try:
         text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
     except orjson.JSONEncodeError:
         return
-    form = canonical_json(value)
-    assert form.replace("NaN", "null").replace("-Infinity", "null").replace("Infinity", "null") == text
+    assert canonical_json(value) == text
 
 
 @given(RICH_VALUES)
