@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loopfence.call_ids import new_id
+from loopfence.canonical import canonical_bytes
 from loopfence.errors import ConfigError
 from loopfence.policy import Limits, micros
 from loopfence.results import is_null, result_digest
 from loopfence.settings import UNSET, Settings
-from loopfence.signature import canonical_args, digest, select_fields
+from loopfence.signature import digest, digest_bytes, select_fields
 from loopfence.store.keys import encode, encode_name
 from loopfence.store.tally import Call, Report, Tally
 from loopfence.verdict import BLOCK, STOP, Verdict, judge
@@ -70,8 +71,8 @@ class Engine:
             call_id = member_id = new_id()
         else:
             member_id = _stored_id(call_id)
-        signature, text = self._sign(limits, tool, tool_key, args)
-        kept = _cut(text) if self.settings.keep_args else None
+        signature, form = self._sign(limits, tool, tool_key, args)
+        kept = form[:MAX_KEPT_ARGS].decode("utf-8", "ignore") if self.settings.keep_args else None
         call = Call(session.key, signature, member_id, *fixed, kept, limits.rule.exempt)
         progress = limits.rule.progress is not False and limits.makes_progress(args)
         return Question(call, session.id, tool, call_id, limits, progress)
@@ -194,15 +195,15 @@ class Engine:
         self._tools[tool] = found = _Tool(limits, key, (key, window, self.max_age, limits.pace, stop, reason))
         return found
 
-    def _sign(self, limits: Limits, tool: str, tool_key: str, args: Any) -> tuple[str, str]:
+    def _sign(self, limits: Limits, tool: str, tool_key: str, args: Any) -> tuple[str, bytes]:
         if limits.selects:
             args = select_fields(args, limits.rule.ignore, limits.rule.only)
         if self.settings.key is None:
-            text = canonical_args(args)
+            form = b"{}" if args is None else canonical_bytes(args)
         else:
             name, text = _checked_key(self.settings.key(tool, args))
-            tool_key = encode_name("tool", name)
-        return f"{tool_key}:{digest(text, self.settings.secret)}", text
+            tool_key, form = encode_name("tool", name), text.encode("utf-8", "surrogatepass")
+        return f"{tool_key}:{digest_bytes(form, self.settings.secret)}", form
 
 
 def _checked_key(named: Any) -> tuple[str, str]:
@@ -216,9 +217,3 @@ def _stored_id(call_id: Any) -> str:
     if not isinstance(call_id, str) or not call_id:
         raise ConfigError(f"call_id must be a non-empty string or None (got {call_id!r:.80})")
     return encode(call_id) if len(call_id) <= MAX_CALL_ID else digest(call_id)
-
-
-def _cut(text: str) -> str:
-    if len(text) <= MAX_KEPT_ARGS // 4:
-        return text
-    return text.encode("utf-8", "replace")[:MAX_KEPT_ARGS].decode("utf-8", "ignore")

@@ -36,7 +36,7 @@ def digest(text: str, secret: bytes | None = None) -> str:
 
     A secret of more than 64 bytes is hashed to a key first; an empty one is a ConfigError.
     """
-    return _digest(text.encode("utf-8", "surrogatepass"), secret)
+    return digest_bytes(text.encode("utf-8", "surrogatepass"), secret)
 
 
 def signature(tool: str, args: Any = None, *, secret: bytes | None = None) -> str:
@@ -46,10 +46,11 @@ def signature(tool: str, args: Any = None, *, secret: bytes | None = None) -> st
     """
     name = encode_name("tool", tool)
     # Not an f-string: that would ask an enum of names for its `__format__`.
-    return name + ":" + _digest(b"{}" if args is None else canonical_bytes(args), secret)
+    return name + ":" + digest_bytes(b"{}" if args is None else canonical_bytes(args), secret)
 
 
-def _digest(data: bytes, secret: bytes | None) -> str:
+def digest_bytes(data: bytes, secret: bytes | None) -> str:
+    """`digest` of a text that is UTF-8 already."""
     if secret is None:
         return xxh3_64_hexdigest(data)
     if not secret:
