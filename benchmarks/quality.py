@@ -66,9 +66,9 @@ class FirstTrip:
 
     def take(self, run: SessionRun, item: Call | Turn) -> None:
         self._row += 1
-        counted = run.count(item, "case", Problems())
+        counted = run.count(item)
         if counted is not None and self.at is None:
-            level, _, _ = judge(self._clockwork.policy, counted.tally, counted.question.limits)
+            level, _, _ = judge(self._clockwork.policy, counted[1], counted[0].limits)
             self.at = self._row if level >= Level.BLOCK else None
 
     def end(self, run: SessionRun) -> None:

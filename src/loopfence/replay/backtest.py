@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from loopfence.errors import LoopfenceError
 from loopfence.replay.calls import Call, Turn
 from loopfence.replay.clockwork import Clockwork, SessionRun
 from loopfence.replay.history import History
@@ -16,11 +17,20 @@ if TYPE_CHECKING:
     from loopfence.replay.calls import Problems
 
 
+def no_signature(error: LoopfenceError) -> str:
+    """Why a call could not be judged, in few words: an error's text may hold a long path."""
+    return f"no signature: {str(error)[-90:]}"
+
+
 class Backtest:
-    """Follows sessions through the engine, and hands the history of each to `done` at its end."""
+    """Follows sessions through the engine, and hands the history of each to `done` at its end.
+
+    A call without a signature is a problem of its session, named by the number of the next judged call.
+    """
 
     def __init__(self, policy: Policy, done: Callable[[History], None], problems: Problems) -> None:
         self._clockwork = Clockwork(policy)
+        self._policy = self._clockwork.policy
         self._done = done
         self._problems = problems
 
@@ -31,11 +41,15 @@ class Backtest:
     def take(self, state: tuple[SessionRun, History], item: Call | Turn) -> None:
         """Judges a call, or notes that a turn moved things."""
         run, history = state
-        counted = run.count(item, history.label, self._problems)
+        try:
+            counted = run.count(item)
+        except LoopfenceError as error:
+            self._problems.add(history.label, history.calls + 1, no_signature(error))
+            return
         if counted is not None and isinstance(item, Call):
-            level, rule, _ = judge(self._clockwork.policy, counted.tally, counted.question.limits)
+            level, rule, _ = judge(self._policy, counted[1], counted[0].limits)
             history.add(item, counted, level, rule)
-        elif isinstance(item, Turn):
+        else:
             history.mark()
 
     def end(self, state: tuple[SessionRun, History]) -> None:

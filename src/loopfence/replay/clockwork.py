@@ -8,11 +8,10 @@ and not as the first of a series. Calls of one model turn are all judged before 
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from loopfence.call_ids import new_id
 from loopfence.engine import Engine
-from loopfence.errors import LoopfenceError
 from loopfence.replay.calls import UNKNOWN, Call, Turn
 from loopfence.settings import UNSET, resolve
 from loopfence.store.memory import MemoryStore
@@ -20,19 +19,13 @@ from loopfence.store.memory import MemoryStore
 if TYPE_CHECKING:
     from loopfence.engine import Question
     from loopfence.policy import Policy
-    from loopfence.replay.calls import Problems
     from loopfence.store.tally import Report, Tally
+
+Counted = tuple["Question", "Tally", "Report"]
+"""A recorded call as the engine took it, before any rule is applied; a plain tuple, as there are millions."""
 
 _EPOCH: Final = 1e9
 """Where each session's time begins, in seconds: recordings may count theirs from 0, which no clock shows."""
-
-
-class Counted(NamedTuple):
-    """A recorded call as the engine took it: before any rule is applied."""
-
-    question: Question
-    tally: Tally
-    report: Report
 
 
 class Clockwork:
@@ -50,7 +43,7 @@ class Clockwork:
 class SessionRun:
     """One session on its way through the engine."""
 
-    __slots__ = ("_asked", "_batch", "_clockwork", "_named", "_now", "_pending", "_start")
+    __slots__ = ("_batch", "_clockwork", "_named", "_now", "_pending", "_start")
 
     def __init__(self, clockwork: Clockwork) -> None:
         self._clockwork = clockwork
@@ -58,15 +51,14 @@ class SessionRun:
         self._named = clockwork.engine.name(str(next(clockwork.names)))
         self._now = _EPOCH
         self._start: float | None = None
-        self._asked = 0
         self._batch: str | None = None
         self._pending: list[Counted] = []
 
-    def count(self, item: Call | Turn, label: str, problems: Problems) -> Counted | None:
-        """Records and reports a call; None for a turn, and for a call without a signature.
+    def count(self, item: Call | Turn) -> Counted | None:
+        """Records and reports a call; None for a turn.
 
-        The latter (a tool's name that is too long, arguments nested too deeply) is a problem of the session
-        `label`, named by the call's number in it.
+        LoopfenceError for a call without a signature: its tool's name is too long, its arguments are nested too
+        deeply. Such a call leaves no trace.
         """
         clockwork, pending = self._clockwork, self._pending
         if item.ts is not None:
@@ -81,16 +73,11 @@ class SessionRun:
             return None
         if pending and item.batch != self._batch:
             self._report_batch()
-        self._asked += 1
         engine, batch = clockwork.engine, item.batch
-        try:
-            question = engine.ask(self._named, item.tool, item.args, batch)
-        except LoopfenceError as error:
-            problems.add(label, self._asked, f"no signature: {str(error)[-90:]}")
-            return None
+        question = engine.ask(self._named, item.tool, item.args, batch)
         tally = clockwork.store.record(question.call)
         report = engine.outcome(question, UNSET if item.result is UNKNOWN else item.result, item.ok)
-        counted = Counted(question, tally, report)
+        counted = (question, tally, report)
         if batch is None:
             self._report(counted)
         else:
@@ -109,8 +96,9 @@ class SessionRun:
 
     def _report(self, counted: Counted) -> None:
         """Reports a call; of an exempt one the store takes only its progress."""
-        store, report = self._clockwork.store, counted.report
-        if not counted.question.limits.rule.exempt:
+        question, _, report = counted
+        store = self._clockwork.store
+        if not question.limits.rule.exempt:
             store.report(report)
         elif report.progress and report.ok:
             store.progress(report.session, report.signature, report.call_id)

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
-from loopfence.errors import ConfigError
+from loopfence.errors import ConfigError, LoopfenceError
 from loopfence.policy import Policy
+from loopfence.replay.backtest import no_signature
 from loopfence.replay.calls import Call, Problems, Turn
 from loopfence.replay.clockwork import Clockwork, SessionRun
 from loopfence.replay.history import History
@@ -89,11 +90,15 @@ class Tuner:
             judged = [(trial, History(recorded.key)) for trial in trials]
             run = SessionRun(clockwork)
             for item in recorded.items:
-                counted = run.count(item, judged[0][1].label, problems)
+                try:
+                    counted = run.count(item)
+                except LoopfenceError as error:
+                    problems.add(judged[0][1].label, judged[0][1].calls + 1, no_signature(error))
+                    continue
                 if counted is None or not isinstance(item, Call):
                     continue
                 for trial, history in judged:
-                    level, rule, _ = judge(trial.policy, counted.tally, trial.policy.limits(item.tool))
+                    level, rule, _ = judge(trial.policy, counted[1], trial.policy.limits(item.tool))
                     history.add(item, counted, level, rule)
             run.end()
             problems = Problems()  # a call without a signature has none under any policy: it is told once
