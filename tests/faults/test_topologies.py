@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import re
 import threading
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
+import redis.asyncio
 from ledger import SLACK, TIMEOUT, Ledger
 from redis.crc import key_slot
+from test_privileges import ROOT, add_user
 
-from loopfence import Level
+from loopfence import AsyncLoopGuard, Level, LoopGuard
 from servers import Cluster, RedisServer, SentinelSetup, find_binaries
 
 if TYPE_CHECKING:
@@ -66,6 +71,59 @@ def test_sessions_of_all_masters_are_listed(cluster: Cluster, flavour: Flavour) 
         guard.session(f"s{number}").check("search")
     assert sorted(guard.sessions()) == sorted(f"s{number}" for number in range(60))
     assert guard.tracked_sessions() == 60
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+@pytest.mark.parametrize("decode_responses", [False, True])
+def test_a_users_own_cluster_client(cluster: Cluster, protocol: int, decode_responses: bool) -> None:
+    options: dict[str, Any] = {"protocol": protocol, "decode_responses": decode_responses}
+    with redis.RedisCluster(host="127.0.0.1", port=cluster.nodes[0].port, **options) as client:
+        guard = LoopGuard(client=client, on_outage="raise")
+        for number in range(1, 4):
+            verdict = guard.session("s").check("search", {"q": 1})
+            guard.session("s").report(verdict, result="same")
+            assert (verdict.count, verdict.source) == (number, "redis")
+        assert [call.total for call in guard.record_many([("s", "search", {"q": 1}), ("t", "search", {})])] == [4, 1]
+        assert sorted(guard.sessions()) == ["s", "t"]
+
+
+async def test_a_users_own_asyncio_cluster_client(cluster: Cluster) -> None:
+    async with redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster.nodes[0].port) as client:
+        guard = AsyncLoopGuard(client=client, on_outage="raise")
+        assert [(await guard.session("s").check("search")).count for _ in range(3)] == [1, 2, 3]
+        assert [name async for name in guard.sessions()] == ["s"]
+
+
+def test_the_readmes_user_with_its_cluster_commands_is_enough(cluster: Cluster, flavour: Flavour) -> None:
+    more = re.search(r"On a cluster it needs `(\+asking \+cluster\|slots)` as well", (ROOT / "README.md").read_text())
+    assert more
+    for node in cluster.nodes:
+        url = add_user(node, *more.group(1).split())
+    credentials = url.removeprefix("redis://").partition("@")[0]
+    url = cluster.url.replace("://", f"://{credentials}@")
+    guard = flavour.guard(url, on_outage="raise", timeout=2, keep_args=True)
+    session, slot = guard.session("moved"), slot_of("moved")
+    session.report(session.check("search"), result="x")
+    source = cluster.master_of(slot)
+    target = next(node for node in cluster.nodes[:3] if node is not source)
+    moving = cluster.move_slot(slot, source, target)
+    for _ in range(5):  # prepared, and all four keys gone: asking is needed now
+        next(moving)
+    assert session.check("search").count == 2
+    for _ in moving:
+        pass
+    assert list(guard.sessions()) == ["moved"]
+
+
+def test_asyncio_run_twice_on_a_cluster_leaves_no_connection(cluster: Cluster) -> None:
+    guard = AsyncLoopGuard(cluster.url, on_outage="raise", timeout=2)
+
+    async def work() -> list[int]:
+        return [(await guard.session("s").check("search")).count for _ in range(2)]
+
+    assert asyncio.run(work()) == [1, 2]
+    assert asyncio.run(work()) == [3, 4]
+    gc.collect()  # an unclosed connection would warn, and a warning is an error here
 
 
 def test_calls_are_answered_while_their_slot_moves(cluster: Cluster, flavour: Flavour, ledger: Ledger) -> None:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import redis.exceptions
 
-from loopfence.store.faults import FAILURES
+from loopfence.store.faults import FAILURES, as_failure
 from loopfence.store.links import sentinel_pools
-from loopfence.store.scripts import scan_step
+from loopfence.store.scripts import scan_reply, scan_step
 from loopfence.store.tries import Tries
 
 if TYPE_CHECKING:
@@ -74,6 +74,8 @@ class AsyncClientLink:
             return await client.execute_command(*command.arguments(by_sha=True))
         except redis.exceptions.NoScriptError:
             return await client.execute_command(*command.arguments(by_sha=False))
+        except Exception as error:  # noqa: BLE001 - whatever the user's client raises, the agent goes on
+            raise as_failure(error) from None
 
     async def send_many(self, commands: list[Command[Any]]) -> list[Any]:
         # A client may be a cluster, whose pipelines refuse scripts: one by one.
@@ -147,7 +149,7 @@ class _Wire:
             self._connection._writer.write(data)  # noqa: SLF001 - a write that needs no task of its own
 
     async def _read(self) -> None:
-        error: Exception = redis.exceptions.ConnectionError("the connection was closed")
+        error: BaseException = redis.exceptions.ConnectionError("the connection was closed")
         try:
             while True:
                 try:
@@ -158,8 +160,8 @@ class _Wire:
                 future, _ = self._waiting.popleft()
                 if not future.done():
                     future.set_result(reply)
-        except FAILURES as lost:
-            error = lost
+        except Exception as lost:  # noqa: BLE001 - what answers may be anything
+            error = as_failure(lost)
         finally:
             self.fail(error)
             await self._connection.disconnect(nowait=True)
@@ -183,7 +185,7 @@ class _Wire:
                 future.set_exception(redis.exceptions.TimeoutError("no reply in time"))
         self._arm(min((d for _, d in self._waiting if d > now), default=now + self._patience))
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """Give the connection up: who ran out of time gets a timeout, the others the error, and may try again."""
         self.open = False
         waiting, self._waiting = self._waiting, deque()
@@ -272,16 +274,16 @@ class AsyncWireLink:
         return _Wire(connection, self._timeout)
 
     async def scan(self, pattern: str) -> AsyncIterator[Any]:
-        cursor: Any = b"0"
+        cursor = 0
         while True:
             deadline = asyncio.get_running_loop().time() + self._timeout
             (reply,) = await self._exchange([scan_step(cursor, pattern)], deadline)
             if isinstance(reply, Exception):
                 raise reply
-            cursor, keys = reply
+            cursor, keys = scan_reply(reply)
             for key in keys:
                 yield key
-            if int(cursor) == 0:
+            if cursor == 0:
                 return
 
     async def close(self) -> None:

@@ -111,6 +111,14 @@ def _address(node: list[Any], asked: Address) -> Address:
     return host or asked[0], int(node[1])
 
 
+def _last(replies: list[Any]) -> Any:
+    """The reply after that to ASKING; the first error is raised as it is, not as a pipeline words it."""
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise reply
+    return replies[-1]
+
+
 class ClusterClient:
     """As much of a redis-py client as the guard needs. `connect` makes the client of one node."""
 
@@ -161,7 +169,8 @@ class ClusterClient:
         if not ask.asking:
             return node.execute_command(*ask.arguments)
         with node.pipeline(transaction=False) as pipe:
-            return pipe.execute_command("ASKING").execute_command(*ask.arguments).execute()[1]
+            pipe.execute_command("ASKING").execute_command(*ask.arguments)
+            return _last(pipe.execute(raise_on_error=False))
 
 
 class AsyncClusterClient:
@@ -206,5 +215,5 @@ class AsyncClusterClient:
         if not ask.asking:
             return await node.execute_command(*ask.arguments)
         async with node.pipeline(transaction=False) as pipe:
-            replies = await pipe.execute_command("ASKING").execute_command(*ask.arguments).execute()
-            return replies[1]
+            pipe.execute_command("ASKING").execute_command(*ask.arguments)
+            return _last(await pipe.execute(raise_on_error=False))

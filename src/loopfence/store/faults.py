@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import redis.exceptions
 
 from loopfence.errors import CorruptSessionError, StoreError, StoreUnavailableError
@@ -68,6 +70,20 @@ def code_of(error: Exception) -> str:
         return "NOPERM"
     first = str(error).partition(" ")[0]
     return first if first.isupper() else ""
+
+
+def raised(reply: Any) -> Any:
+    """A reply of many: raises the server's error where it is one."""
+    if isinstance(reply, Exception):
+        raise reply
+    return reply
+
+
+def as_failure(error: BaseException) -> BaseException:
+    """The error itself; or, for what redis-py's parser chokes on, the error that says so."""
+    if isinstance(error, FAILURES) or not isinstance(error, Exception):
+        return error
+    return redis.exceptions.InvalidResponse(f"what answered is no Redis ({type(error).__name__})")
 
 
 def translate(error: Exception, calls_key: str) -> StoreError:

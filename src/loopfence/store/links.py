@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import redis.exceptions
 
 from loopfence.store.bounded import clear_deadline, set_deadline
-from loopfence.store.faults import FAILURES
-from loopfence.store.scripts import scan_step
+from loopfence.store.faults import FAILURES, as_failure
+from loopfence.store.scripts import scan_reply, scan_step
 from loopfence.store.tries import Tries
 
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ class ClientLink:
             return self._client.execute_command(*command.arguments(by_sha=True))
         except redis.exceptions.NoScriptError:
             return self._client.execute_command(*command.arguments(by_sha=False))
+        except Exception as error:  # noqa: BLE001 - whatever the user's client raises, the agent goes on
+            raise as_failure(error) from None
 
     def send_many(self, commands: list[Command[Any]]) -> list[Any]:
         # A client may be a cluster, whose pipelines refuse scripts: one by one.
@@ -143,14 +145,14 @@ class WireLink:
                     replies.append(connection.read_response())
                 except redis.exceptions.ResponseError as error:
                     replies.append(error)
-        except BaseException:
+        except BaseException as error:  # noqa: BLE001 - it is raised again
             # A reply that comes late must never be taken for the next step's.
             connection.disconnect()
-            raise
+            raise as_failure(error) from None
         return replies
 
     def scan(self, pattern: str) -> Iterator[Any]:
-        cursor: Any = b"0"
+        cursor = 0
         while True:
             until = set_deadline(self._timeout)
             try:
@@ -159,9 +161,9 @@ class WireLink:
                 clear_deadline()
             if isinstance(reply, Exception):
                 raise reply
-            cursor, keys = reply
+            cursor, keys = scan_reply(reply)
             yield from keys
-            if int(cursor) == 0:
+            if cursor == 0:
                 return
 
     def close(self) -> None:

@@ -82,10 +82,19 @@ def _head(sha: str, keys: int, arguments: int) -> bytes:
     return b"*%d\r\n" % (3 + keys + arguments) + b"".join(map(_argument, ("EVALSHA", sha, keys)))
 
 
-def scan_step(cursor: Any, pattern: str) -> bytes:
+def scan_step(cursor: int, pattern: str) -> bytes:
     """One SCAN as it goes over the wire."""
-    parts = ("SCAN", text_of(cursor), "MATCH", pattern, "COUNT", 1000)
+    parts = ("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
     return b"".join((b"*%d\r\n" % len(parts), *map(_argument, parts)))
+
+
+def scan_reply(reply: Any) -> tuple[int, list[Any]]:
+    """The next cursor (0 = that was all) and the keys; ValueError for what is no reply to SCAN."""
+    try:
+        cursor, keys = reply
+        return int(cursor), list(keys)
+    except TypeError:
+        raise ValueError(f"a SCAN was answered with a {type(reply).__name__}") from None
 
 
 class Commands:

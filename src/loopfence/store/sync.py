@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from loopfence.store.faults import FAILURES, corrupt, translate
+from loopfence.errors import StoreError
+from loopfence.store.faults import FAILURES, corrupt, raised, translate
 from loopfence.store.keys import session_of, session_pattern
 from loopfence.store.scripts import Command, Commands, text_of
 
@@ -53,12 +54,16 @@ class RedisStore:
             return [instead(index) for index in range(len(commands))]
         answers = []
         for index, (command, reply) in enumerate(zip(commands, replies, strict=True)):
-            if isinstance(reply, Exception):
-                self._outage.failed(translate(reply, command.keys[0]), admitted)
+            try:
+                answers.append(command.parse(raised(reply)))
+            except FAILURES as error:
+                self._outage.failed(translate(error, command.keys[0]), admitted)
+                answers.append(instead(index))
+            except ValueError as error:
+                self._outage.failed(corrupt(str(error), command.keys[0]), admitted)
                 answers.append(instead(index))
             else:
                 self._outage.succeeded()
-                answers.append(command.parse(reply))
         return answers
 
     def record(self, call: Call) -> Tally:
@@ -107,6 +112,8 @@ class RedisStore:
                     yield session
         except FAILURES as error:
             raise translate(error, namespace) from None
+        except ValueError as error:
+            raise StoreError(str(error)) from None
 
     def close(self) -> None:
         self._link.close()
