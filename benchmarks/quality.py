@@ -66,10 +66,11 @@ class FirstTrip:
 
     def take(self, run: SessionRun, item: Call | Turn) -> None:
         self._row += 1
-        counted = run.count(item)
-        if counted is not None and self.at is None:
-            level, _, _ = judge(self._clockwork.policy, counted[1], counted[0].limits)
-            self.at = self._row if level >= Level.BLOCK else None
+        item.position = self._row  # a call may be counted later than it is taken
+        for one, counted in run.take(item):
+            if counted is not None and self.at is None:
+                level, _, _ = judge(self._clockwork.policy, counted[1], counted[0].limits)
+                self.at = one.position if level >= Level.BLOCK else None
 
     def end(self, run: SessionRun) -> None:
         run.end()

@@ -212,7 +212,7 @@ def test_a_call_that_has_no_signature_is_named_and_the_rest_judged():
     items = [call("x", deep), call("x", tool="t" * 600), *[call("x") for _ in range(3)]]
     follow(items, Backtest(Policy(), histories.append, problems))
     assert [(history.calls, history.flagged) for history in histories] == [(3, 1)]
-    assert [example.split(":")[:2] for example in problems.examples] == [["s", "1"], ["s", "1"]]
+    assert [example.split(":")[:2] for example in problems.examples] == [["s", "0"], ["s", "0"]]
     assert problems.examples[0].endswith("more than 1000 levels have no canonical JSON")
     assert "no signature: tool must be at most 512 bytes" in problems.examples[1]
 

@@ -25,7 +25,7 @@ def no_signature(error: LoopfenceError) -> str:
 class Backtest:
     """Follows sessions through the engine, and hands the history of each to `done` at its end.
 
-    A call without a signature is a problem of its session, named by the number of the next judged call.
+    A call without a signature is a problem of its session.
     """
 
     def __init__(self, policy: Policy, done: Callable[[History], None], problems: Problems) -> None:
@@ -42,17 +42,19 @@ class Backtest:
         """Judges a call, or notes that a turn moved things."""
         run, history = state
         try:
-            counted = run.count(item)
+            taken = run.take(item)
         except LoopfenceError as error:
-            self._problems.add(history.label, history.calls + 1, no_signature(error))
+            self._problems.add(history.label, 0, no_signature(error))
             return
-        if counted is not None and isinstance(item, Call):
-            level, rule, _ = judge(self._policy, counted[1], counted[0].limits)
-            history.add(item, counted, level, rule)
-        else:
-            history.mark()
+        for one, counted in taken:
+            if counted is None:
+                history.mark()
+            elif isinstance(one, Call):
+                level, rule, _ = judge(self._policy, counted[1], counted[0].limits)
+                history.add(one, counted, level, rule)
 
     def end(self, state: tuple[SessionRun, History]) -> None:
         """Ends a session."""
-        state[0].end()
-        self._done(state[1])
+        run, history = state
+        history.add_uncounted(run.end())
+        self._done(history)

@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 Counted = tuple["Question", "Tally", "Report"]
 """A recorded call as the engine took it, before any rule is applied; a plain tuple, as there are millions."""
 
+Asked = tuple["Call | Turn", "Question | None"]
+"""An item and, of a call, the engine's request for it."""
+
+Took = tuple["Call | Turn", "Counted | None"]
+"""An item and, of a call, what the engine made of it."""
+
+_LONGEST_BACKLOG: Final = 1_000
+
 _EPOCH: Final = 1e9
 """Where each session's time begins, in seconds: recordings may count theirs from 0, which no clock shows."""
 
@@ -41,9 +49,13 @@ class Clockwork:
 
 
 class SessionRun:
-    """One session on its way through the engine."""
+    """One session on its way through the engine.
 
-    __slots__ = ("_batch", "_clockwork", "_named", "_now", "_pending", "_start")
+    Every rule needs an equal call, a failed one, or a streak of results. Until the session has one of these its
+    calls are only asked about and kept; most sessions end that way and never meet the store.
+    """
+
+    __slots__ = ("_backlog", "_batch", "_clockwork", "_named", "_now", "_pending", "_seen", "_start")
 
     def __init__(self, clockwork: Clockwork) -> None:
         self._clockwork = clockwork
@@ -53,13 +65,40 @@ class SessionRun:
         self._start: float | None = None
         self._batch: str | None = None
         self._pending: list[Counted] = []
+        self._backlog: list[Asked] | None = [] if clockwork.policy.stagnation is None else None
+        self._seen: set[str] = set()
 
-    def count(self, item: Call | Turn) -> Counted | None:
-        """Records and reports a call; None for a turn.
+    def take(self, item: Call | Turn) -> list[Took]:
+        """Takes the next item; returns what was counted with it, oldest first: nothing, one, or all until now.
 
         LoopfenceError for a call without a signature: its tool's name is too long, its arguments are nested too
         deeply. Such a call leaves no trace.
         """
+        question = None
+        if isinstance(item, Call):
+            question = self._clockwork.engine.ask(self._named, item.tool, item.args, item.batch)
+        backlog = self._backlog
+        if backlog is None:
+            return [self._count(item, question)]
+        backlog.append((item, question))
+        if not isinstance(item, Call) or question is None:
+            return []
+        seen, signature = self._seen, question.call.signature
+        if item.ok and signature not in seen and len(seen) < _LONGEST_BACKLOG:
+            seen.add(signature)
+            return []
+        self._backlog = None
+        return [self._count(*asked) for asked in backlog]
+
+    def end(self) -> list[Asked]:
+        """Forgets the session; returns what was never counted, as no rule could have applied."""
+        if self._backlog is not None:
+            return self._backlog
+        self._clockwork.store.reset(self._named.key)
+        return []
+
+    def _count(self, item: Call | Turn, question: Question | None) -> Took:
+        """Records a call and reports it, or lets a turn move things."""
         clockwork, pending = self._clockwork, self._pending
         if item.ts is not None:
             if self._start is None:
@@ -67,27 +106,22 @@ class SessionRun:
             # never backwards, as the clock of a server
             self._now = max(self._now, _EPOCH + (item.ts - self._start))
         clockwork.now = self._now
-        if isinstance(item, Turn):
+        if question is None or isinstance(item, Turn):
             self._report_batch()
             clockwork.store.progress(self._named.key, "", new_id())
-            return None
-        if pending and item.batch != self._batch:
+            return item, None
+        batch = item.batch
+        if pending and batch != self._batch:
             self._report_batch()
-        engine, batch = clockwork.engine, item.batch
-        question = engine.ask(self._named, item.tool, item.args, batch)
         tally = clockwork.store.record(question.call)
-        report = engine.outcome(question, UNSET if item.result is UNKNOWN else item.result, item.ok)
-        counted = (question, tally, report)
+        result = UNSET if item.result is UNKNOWN else item.result
+        counted = (question, tally, clockwork.engine.outcome(question, result, item.ok))
         if batch is None:
             self._report(counted)
         else:
             self._batch = batch
             pending.append(counted)
-        return counted
-
-    def end(self) -> None:
-        """Forgets the session."""
-        self._clockwork.store.reset(self._named.key)
+        return item, counted
 
     def _report_batch(self) -> None:
         for counted in self._pending:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from loopfence.replay.calls import Turn
 from loopfence.verdict import Level
 
 if TYPE_CHECKING:
     from loopfence.replay.calls import Call
-    from loopfence.replay.clockwork import Counted
+    from loopfence.replay.clockwork import Asked, Counted
     from loopfence.verdict import Rule
 
 MARK: Final = -1
@@ -135,6 +136,21 @@ class History:
         if result:
             signature.last = result
             self._tools[call.tool] = result
+
+    def add_uncounted(self, asked: list[Asked]) -> None:
+        """Notes the items of a session in which no call came twice."""
+        for item, question in asked:
+            if question is None or isinstance(item, Turn):
+                self.mark()
+                continue
+            self.calls += 1
+            if item.outcome is not None:
+                self.outcome = item.outcome
+            signature = self._new(item.tool, question.call.args)
+            signature.count = 1
+            self.signatures[question.call.signature] = signature
+            if len(self.cells) < _CELLS:
+                self.cells.append(signature.index)
 
     def _new(self, tool: str, text: str | None) -> Signature:
         index = len(self.signatures)

@@ -91,16 +91,19 @@ class Tuner:
             run = SessionRun(clockwork)
             for item in recorded.items:
                 try:
-                    counted = run.count(item)
+                    taken = run.take(item)
                 except LoopfenceError as error:
-                    problems.add(judged[0][1].label, judged[0][1].calls + 1, no_signature(error))
+                    problems.add(judged[0][1].label, 0, no_signature(error))
                     continue
-                if counted is None or not isinstance(item, Call):
-                    continue
-                for trial, history in judged:
-                    level, rule, _ = judge(trial.policy, counted[1], trial.policy.limits(item.tool))
-                    history.add(item, counted, level, rule)
-            run.end()
+                for call, counted in taken:
+                    if counted is None or not isinstance(call, Call):
+                        continue
+                    for trial, history in judged:
+                        level, rule, _ = judge(trial.policy, counted[1], trial.policy.limits(call.tool))
+                        history.add(call, counted, level, rule)
+            quiet = run.end()
+            for _, history in judged:
+                history.add_uncounted(quiet)
             problems = Problems()  # a call without a signature has none under any policy: it is told once
             for trial, history in judged:
                 trial.totals.add(history)
