@@ -17,6 +17,7 @@ from fastmcp import Client, Context, FastMCP
 from fastmcp.client.elicitation import ElicitResult
 from fastmcp.client.transports import StreamableHttpTransport
 from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
+from fastmcp.tools.base import ToolResult
 from mcp_story import USERS, A, Answer, McpStory
 from mcp_story import Client as StoryClient
 from story import NOT_RUN, SAME, Tools
@@ -86,6 +87,18 @@ async def test_within_the_process_the_server_is_one_session(caplog: pytest.LogCa
     async with Client(make_server(Tools(), "memory://")) as client:
         assert await _Client(client).ran(*[("read", A)] * 3) == [True, True, False]
     assert sum("made-up session" in record.getMessage() for record in caplog.records) == 1
+
+
+async def test_a_result_that_says_it_is_an_error_is_a_failure() -> None:
+    server = make_server(Tools(), "memory://", failures=3, session=lambda context: "run-1")
+
+    @server.tool
+    def broken(number: int) -> ToolResult:
+        return ToolResult(content="no such file", is_error=True)
+
+    async with Client(server) as client:
+        answers = [await _Client(client).call("broken", {"number": number}) for number in range(3)]
+    assert [answer.text.startswith(NOT_RUN) for answer in answers] == [False, False, True]
 
 
 async def test_a_call_by_the_servers_own_code_is_guarded_too() -> None:
