@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
-from agents import LOOPFENCE
+from coding_agents import LOOPFENCE
 from scripted_claude import ScriptedClaude
 from story import DONE, NOT_RUN, READ, SAME, App, Run, Story, Tools, each
 
