@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import platform
-import time
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ import redis.asyncio
 from matplotlib import pyplot as plt
 
 from benchmarks.harness import per_call
-from benchmarks.redis_rows import TIMEOUT, evalsha_record
+from benchmarks.redis_rows import TIMEOUT, evalsha_record, throughput
 from loopfence import AsyncLoopGuard, LoopGuard
 from loopfence.store.scripts import RECORD
 
@@ -94,18 +93,6 @@ async def _against_tasks(url: str) -> dict[str, list[float]]:
                 lambda task, index: evalsha_record(plain, sha, task, index),
             ]
             for column, work in zip(rates.values(), works, strict=True):
-                column.append(max([await _rate(work, tasks) for _ in range(5)]))
+                column.append(max([await throughput(work, 250, tasks) for _ in range(5)]))
     await plain.aclose()
     return rates
-
-
-async def _rate(work: Callable[[int, int], Any], tasks: int) -> float:
-    each = max(4, 2000 // tasks)
-
-    async def worker(task: int) -> None:
-        for index in range(each):
-            await work(task, index)
-
-    start = time.perf_counter()
-    await asyncio.gather(*(worker(task) for task in range(tasks)))
-    return each * tasks / (time.perf_counter() - start)

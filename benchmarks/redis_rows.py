@@ -98,12 +98,12 @@ async def _async_rows(url: str, calls: int, repeats: int) -> list[Row]:
     sha = await plain.script_load(RECORD.text)
     before = len(await plain.client_list())
     async with AsyncLoopGuard(url, timeout=TIMEOUT) as another:
-        await _throughput(lambda task, index: _record(another, task, index), calls)
+        await throughput(lambda task, index: _record(another, task, index), calls)
         used = len(await plain.client_list()) - before
     ours, theirs = [], []
     for _ in range(repeats + 1):
-        ours.append(await _throughput(lambda task, index: _record(guard, task, index), calls))
-        theirs.append(await _throughput(lambda task, index: evalsha_record(plain, sha, task, index), calls))
+        ours.append(await throughput(lambda task, index: _record(guard, task, index), calls))
+        theirs.append(await throughput(lambda task, index: evalsha_record(plain, sha, task, index), calls))
     await guard.close()
     await plain.aclose()
     return [
@@ -124,7 +124,8 @@ def _median(values: list[float]) -> float:
     return sorted(values[1:])[len(values[1:]) // 2]
 
 
-async def _throughput(work: Callable[[int, int], Any], calls: int, tasks: int = 256) -> float:
+async def throughput(work: Callable[[int, int], Any], calls: int, tasks: int = 256) -> float:
+    """Calls of `work(task, index)` a second, `8 * calls` of them spread over concurrent tasks."""
     each = max(4, calls * 8 // tasks)
 
     async def worker(task: int) -> None:

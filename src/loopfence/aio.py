@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from loopfence.call_ids import new_id, new_session
+from loopfence.closing import AsyncClosing
 from loopfence.decorator import guarded
 from loopfence.engine import Engine
 from loopfence.guard import Function, LoopGuard, Session, SessionOf
@@ -96,7 +97,7 @@ class AsyncSession(SessionBase):
         await self.report(running.verdict, result=running.result)
 
 
-class AsyncLoopGuard(Configured, AsyncSession):
+class AsyncLoopGuard(Configured, AsyncSession, AsyncClosing):
     """The loop guard for asyncio; it is itself a session, for programs that run one agent."""
 
     def _configure(self, settings: Settings, space: Space | None, session: str | None) -> None:
@@ -129,29 +130,15 @@ class AsyncLoopGuard(Configured, AsyncSession):
 
     def as_sync(self) -> LoopGuard:
         """A LoopGuard with the same settings; over memory:// both share one store. No I/O."""
-        return LoopGuard._like(self._settings, self._space, self._named.id)  # noqa: SLF001 - its twin
-
-    @classmethod
-    def _like(cls, settings: Settings, space: Space | None, session: str) -> Self:
-        guard = cls.__new__(cls)
-        guard._configure(settings, space, session)  # noqa: SLF001 - its own
-        return guard
+        return LoopGuard.like(self._settings, self._space, self._named.id)
 
     async def close(self) -> None:
         await self._store.close()
-
-    aclose = close
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
 
 for _name in ("check", "record", "peek", "would_raise", "report", "report_call", "note_progress", "is_looping",
               "recent_keys", "halt", "resume", "reset", "snapshot", "is_empty", "call"):  # fmt: skip
     # One text a method: the awaitable twin says what the synchronous one says.
     getattr(AsyncSession, _name).__doc__ = getattr(Session, _name).__doc__
-for _name in ("session", "record_many", "sessions", "tracked_sessions", "tool", "close"):
+for _name in ("session", "record_many", "sessions", "tracked_sessions", "tool"):
     getattr(AsyncLoopGuard, _name).__doc__ = getattr(LoopGuard, _name).__doc__

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from loopfence.call_ids import new_id, new_session
+from loopfence.closing import AsyncClosing, Closing
 from loopfence.errors import ConfigError
 from loopfence.policy import MAX_WINDOW, micros
 from loopfence.settings import resolve
@@ -27,7 +28,7 @@ _DEFAULT_WINDOW_SECS = 30
 _DEFAULT_MAX_REPEATS = 5
 
 
-class LoopDetector:
+class LoopDetector(Closing):
     """Says whether a call's fingerprint stands `threshold` times among the last `window` calls.
 
     window -- calls looked at, 1 to 10,000. threshold -- at least 1; at 1 every call trips, past the window none does.
@@ -71,14 +72,7 @@ class LoopDetector:
         self._store.reset(self._session)
 
     def close(self) -> None:
-        """Close the connections that the detector made; may be called twice."""
         self._store.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 @dataclass(frozen=True)
@@ -143,7 +137,7 @@ class _Breaker:
         return Break(repeats) if refused or repeats > self.max_repeats else Allow()
 
 
-class LoopBreaker(_Breaker):
+class LoopBreaker(_Breaker, Closing):
     """Breaks the (max_repeats+1)-th equal request of a session inside the last `window_secs` seconds.
 
     window_secs, max_repeats -- None takes LOOP_WINDOW_SECS and LOOP_MAX_REPEATS (plain digits, else ignored), else
@@ -169,17 +163,10 @@ class LoopBreaker(_Breaker):
         return sum(1 for _ in self._store.sessions())
 
     def close(self) -> None:
-        """Close the connections that the breaker made; may be called twice."""
         self._store.close()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class AsyncLoopBreaker(_Breaker):
+class AsyncLoopBreaker(_Breaker, AsyncClosing):
     """The awaitable twin of LoopBreaker, with the same settings."""
 
     def _open(self, settings: Settings) -> None:
@@ -198,16 +185,7 @@ class AsyncLoopBreaker(_Breaker):
         return sum([1 async for _ in self._store.sessions()])
 
     async def close(self) -> None:
-        """Close the connections that the breaker made; may be called twice."""
         await self._store.close()
-
-    aclose = close
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
 
 def _call(session: str, signature: str, window: int, max_age: int) -> Call:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from loopfence.call_ids import new_id, new_session
+from loopfence.closing import Closing
 from loopfence.decorator import guarded
 from loopfence.engine import Engine
 from loopfence.options import Configured
@@ -132,7 +133,7 @@ class Session(SessionBase):
         self.report(running.verdict, result=running.result)
 
 
-class LoopGuard(Configured, Session):
+class LoopGuard(Configured, Session, Closing):
     """The loop guard: sessions over one store. It is itself a session, for programs that run one agent."""
 
     def _configure(self, settings: Settings, space: Space | None, session: str | None) -> None:
@@ -182,20 +183,7 @@ class LoopGuard(Configured, Session):
         """An AsyncLoopGuard with the same settings; over memory:// both share one store. No I/O."""
         from loopfence.aio import AsyncLoopGuard
 
-        return AsyncLoopGuard._like(self._settings, self._space, self._named.id)  # noqa: SLF001 - its twin
-
-    @classmethod
-    def _like(cls, settings: Settings, space: Space | None, session: str) -> Self:
-        guard = cls.__new__(cls)
-        guard._configure(settings, space, session)  # noqa: SLF001 - its own
-        return guard
+        return AsyncLoopGuard.like(self._settings, self._space, self._named.id)
 
     def close(self) -> None:
-        """Close the connections that the guard made; may be called twice."""
         self._store.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from loopfence.settings import UNSET, Given, KeyFunction, Settings, resolve
 from loopfence.store.open import space_of
@@ -91,6 +91,13 @@ class Configured:
             clock=clock,
         )
         self._configure(settings, space_of(settings), session)
+
+    @classmethod
+    def like(cls, settings: Settings, space: Space | None, session: str) -> Self:
+        """A guard with settings that are resolved already, over the same memory where they name one."""
+        guard = cls.__new__(cls)
+        guard._configure(settings, space, session)  # noqa: SLF001 - its own
+        return guard
 
     def _configure(self, settings: Settings, space: Space | None, session: str | None) -> None:
         raise NotImplementedError
