@@ -23,7 +23,7 @@ class AsyncClosing:
     """Closes at the end of an `async with` block."""
 
     async def close(self) -> None:
-        """Close the connections that this object made in the running event loop; may be called twice."""
+        """Close the connections that this object made; may be called twice."""
         raise NotImplementedError
 
     async def aclose(self) -> None:
