@@ -55,7 +55,7 @@ end
 
 -- One progress more, made by the signature `owner` ("" = the caller said so).
 local function advance(session, owner)
-  if owner ~= '' and owner == session.by then
+  if owner == session.by then
     call('HSET', state, 'epoch', session.epoch + 1)
   else
     call('HSET', state, 'epoch', session.epoch + 1, 'epoch_by', owner, 'epoch_before', session.epoch)

@@ -157,6 +157,17 @@ def test_the_calls_of_a_streak_count_until_the_latest_of_them_has_left(session: 
     assert not session.peek("shell").allowed
 
 
+def test_a_late_report_of_an_older_call_does_not_shorten_a_streaks_life(session: Session) -> None:
+    first, second = again(session), again(session)
+    for verdict in (second, first):
+        session.report(verdict, ok=False)
+    for _ in range(5):
+        again(session, "fetch")
+    assert session.snapshot().failing == {"shell": 2}
+    again(session, "fetch")
+    assert session.snapshot().failing == {}
+
+
 # -- stagnation
 
 

@@ -302,7 +302,7 @@ class MemoryStore:
 
     @staticmethod
     def _advance(window: _Window, owner: str) -> None:
-        if owner != window.epoch_by or not owner:
+        if owner != window.epoch_by:
             window.epoch_before = window.epoch
             window.epoch_by = owner
         window.epoch += 1
