@@ -13,6 +13,7 @@ from loopfence.replay.backtest import Backtest
 from loopfence.replay.calls import UNKNOWN, Call, Problems, Turn
 from loopfence.replay.history import MARK
 from loopfence.replay.sessions import follow
+from loopfence.replay.summary import Totals
 
 
 def backtest(items, **policy):
@@ -236,6 +237,25 @@ def test_memory_does_not_grow_with_the_sessions(monkeypatch):
 
     peak(50)
     assert peak(600) < 1.2 * peak(60)
+
+
+@given(ITEMS, POLICIES)
+def test_without_timelines_everything_else_is_the_same(items, policy):
+    with_them, without = Totals(), Totals()
+    follow(items, Backtest(policy, with_them.add, Problems()))
+    follow(items, Backtest(policy, without.add, Problems(), timelines=False))
+    assert without == with_them
+
+
+def test_a_session_in_which_no_rule_could_apply_has_a_timeline_where_it_is_asked_for():
+    items = [call("x", {"n": n}) for n in range(3)] + [Turn("s"), call("y", {"n": 9}, outcome="resolved")]
+    history = one(items)
+    assert history.cells == [0, 1, 2, MARK, 3]
+    assert [signature.text for signature in history.signatures.values()][-1] == '{"n":9}'
+    assert (history.calls, history.outcome) == (4, "resolved")
+    histories = []
+    follow(items, Backtest(Policy(), histories.append, Problems(), timelines=False))
+    assert (histories[0].calls, histories[0].outcome, histories[0].cells) == (4, "resolved", [])
 
 
 def test_a_long_session_is_kept_short():

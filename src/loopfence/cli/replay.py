@@ -75,7 +75,7 @@ def replay(
         if written is not None:
             written.add(history)
 
-    duplicates = _read(files, format, fields, Backtest(chosen, done, problems), problems)
+    duplicates = _read(files, format, fields, Backtest(chosen, done, problems, timelines=html is not None), problems)
     if html is not None:
         _write(html, page(totals, worst.sessions(), worst.left_out, chosen))
     if written is not None:

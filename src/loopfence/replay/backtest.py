@@ -25,14 +25,18 @@ def no_signature(error: LoopfenceError) -> str:
 class Backtest:
     """Follows sessions through the engine, and hands the history of each to `done` at its end.
 
-    A call without a signature is a problem of its session.
+    A call without a signature is a problem of its session. Without `timelines`, sessions in which no rule could have
+    applied have none: they are only counted, which is most of the work saved.
     """
 
-    def __init__(self, policy: Policy, done: Callable[[History], None], problems: Problems) -> None:
+    def __init__(
+        self, policy: Policy, done: Callable[[History], None], problems: Problems, *, timelines: bool = True
+    ) -> None:
         self._clockwork = Clockwork(policy)
         self._policy = self._clockwork.policy
         self._done = done
         self._problems = problems
+        self._timelines = timelines
 
     def begin(self, key: dict[str, Any]) -> tuple[SessionRun, History]:
         """A session without calls."""
@@ -56,5 +60,5 @@ class Backtest:
     def end(self, state: tuple[SessionRun, History]) -> None:
         """Ends a session."""
         run, history = state
-        history.add_uncounted(run.end())
+        history.add_uncounted(run.end(), timeline=self._timelines)
         self._done(history)

@@ -137,7 +137,7 @@ class History:
             signature.last = result
             self._tools[call.tool] = result
 
-    def add_uncounted(self, asked: list[Asked]) -> None:
+    def add_uncounted(self, asked: list[Asked], *, timeline: bool) -> None:
         """Notes the items of a session in which no call came twice."""
         for item, question in asked:
             if question is None or isinstance(item, Turn):
@@ -146,11 +146,12 @@ class History:
             self.calls += 1
             if item.outcome is not None:
                 self.outcome = item.outcome
-            signature = self._new(item.tool, question.call.args)
-            signature.count = 1
-            self.signatures[question.call.signature] = signature
-            if len(self.cells) < _CELLS:
-                self.cells.append(signature.index)
+            if timeline:
+                signature = self._new(item.tool, question.call.args)
+                signature.count = 1
+                self.signatures[question.call.signature] = signature
+                if len(self.cells) < _CELLS:
+                    self.cells.append(signature.index)
 
     def _new(self, tool: str, text: str | None) -> Signature:
         index = len(self.signatures)

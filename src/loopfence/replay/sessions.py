@@ -11,7 +11,7 @@ from loopfence.replay.calls import SESSION_FIELDS, Call, Turn
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
-OPEN_SESSIONS: Final = 2_000
+OPEN_SESSIONS: Final = 1_000
 """Sessions that are followed at once; beyond it the one that was longest without a call counts as ended."""
 
 _REMEMBERED: Final = 100_000

@@ -103,7 +103,7 @@ class Tuner:
                         history.add(call, counted, level, rule)
             quiet = run.end()
             for _, history in judged:
-                history.add_uncounted(quiet)
+                history.add_uncounted(quiet, timeline=False)
             problems = Problems()  # a call without a signature has none under any policy: it is told once
             for trial, history in judged:
                 trial.totals.add(history)
