@@ -185,6 +185,26 @@ def test_anthropic_blocks_are_calls():
     assert items[1].batch == items[2].batch != items[3].batch
 
 
+@pytest.mark.parametrize(
+    ("beside", "turns"),
+    [
+        ([{"type": "text", "text": "\n<system-reminder>be careful</system-reminder>"}], 0),
+        ([{"type": "text", "text": "<system-reminder>a</system-reminder>"}, {"type": "text", "text": "go on"}], 1),
+        ([{"type": "image", "source": {}}], 1),
+        ([], 0),
+    ],
+)
+def test_a_reminder_of_the_harness_is_no_turn_of_the_user(beside, turns):
+    result = {"type": "tool_result", "tool_use_id": "t", "content": "A"}
+    history = [
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "read", "input": {}}]},
+        {"role": "user", "content": [result, *beside]},
+    ]
+    call, *rest = calls_of_anthropic_messages(history)
+    assert call.result == "A"
+    assert len(rest) == turns
+
+
 def test_tools_run_by_the_server_are_calls_too():
     content = [
         {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "redis"}},

@@ -108,6 +108,26 @@ def test_logged_requests_that_repeat_their_history_count_each_call_once():
     assert duplicates == 3
 
 
+def test_a_history_whose_oldest_part_was_cut_off_adds_nothing_twice(tmp_path):
+    def turn(text):
+        return {"role": "user", "content": text}
+
+    def called(call_id, day):
+        function = {"name": "list", "arguments": json.dumps({"day": day})}
+        yield {"role": "assistant", "tool_calls": [{"id": call_id, "function": function}]}
+        yield {"role": "tool", "tool_call_id": call_id, "content": "none"}
+
+    whole = [turn("a"), *called("c1", 1), *called("c2", 2), turn("b"), *called("c3", 3), *called("c4", 3)]
+    cut = [*whole[3:], *called("c5", 3)]
+    rows = [{"session_id": "s", "messages": messages} for messages in (whole, cut)]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    [(_, found)], duplicates = followed(tmp_path)
+    assert [item.id if isinstance(item, Call) else "turn" for item in found] == [
+        *("turn", "c1", "c2", "turn", "c3", "c4", "c5"),
+    ]
+    assert duplicates == 3
+
+
 @pytest.mark.parametrize("kept", [10, 25])
 def test_the_memory_of_what_was_seen_is_bounded_but_reaches_back(monkeypatch, kept):
     monkeypatch.setattr(sessions, "_REMEMBERED", kept)

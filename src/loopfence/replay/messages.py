@@ -30,8 +30,8 @@ def calls_of_openai_messages(messages: Sequence[Any], session: str = "") -> Iter
 def calls_of_anthropic_messages(messages: Sequence[Any], session: str = "") -> Iterator[Call | Turn]:
     """The tool calls of an Anthropic history (`tool_use` and `tool_result` blocks), as above.
 
-    A user message that holds only tool results is no Turn; one that holds text or an image beside them is
-    one, after the results. `is_error` makes a call failed.
+    A user message that holds only tool results, or a coding agent's reminders, is no Turn; one that holds other
+    text or an image is one, after the results. `is_error` makes a call failed.
     """
     return _walk(messages, session, _anthropic_step)
 
@@ -170,8 +170,13 @@ def blocks_of(message: Mapping[str, Any]) -> Sequence[Any]:
 
 
 def holds_user_words(blocks: Sequence[Any]) -> bool:
-    """Whether the content of a user message holds anything but tool results."""
-    return any(not _kind(block).endswith("tool_result") for block in blocks)
+    """Whether the content of a user message holds anything but tool results and a harness's own reminders."""
+    return any(not _kind(block).endswith("tool_result") and not _is_reminder(block) for block in blocks)
+
+
+def _is_reminder(block: Any) -> bool:
+    text = block.get("text") if isinstance(block, Mapping) else block
+    return isinstance(text, str) and text.lstrip().startswith("<system-reminder>")
 
 
 def _kind(block: Any) -> str:

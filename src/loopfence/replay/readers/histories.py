@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from loopfence.replay.calls import Call, Turn
@@ -54,7 +55,7 @@ def read(documents: Iterable[Document], source: Source, parse: Parse) -> Iterato
 
     A session is named by the object around its list (`session_id`, `conversation_id`, `task_id` and `trial`,
     ...), else by the file and the history's number in it. In histories of one named session, as logged requests
-    are, calls with equal position and id are one call. Messages that stand alone, one a line, are one history.
+    are, what is sent again is the same call. Messages that stand alone, one a line, are one history.
     """
     loose: list[Any] = []
     for number, (line, document, _) in enumerate(documents):
@@ -76,14 +77,38 @@ def _calls(record: Any, messages: Sequence[Any], fallback: str, parse: Parse) ->
     about = record if isinstance(record, dict) else {}
     named = _session_of(about)
     outcome = outcome_of(about)
+    identities = _Identities(named) if named is not None else None
     for item in parse(messages, named or fallback):
         if isinstance(item, Call):
             item.outcome = outcome
-            if named is not None and item.id is not None:
-                item.identity = hash((named, item.position, item.id, item.tool))
-        elif named is not None:
-            item.identity = hash((named, item.position))
+        if identities is not None:
+            item.identity = identities.of(item)
         yield item
+
+
+class _Identities:
+    """Tells the items of one named session apart, however often its history is sent again.
+
+    A call is known by its id and content, and, as models reuse ids, by how many equal ones stand before it; a turn
+    by the call it follows. Where an item stands is no part of it: that shifts when the oldest part is cut off.
+    """
+
+    def __init__(self, session: str) -> None:
+        self._session = session
+        self._made: Counter[Hashable] = Counter()
+        self._last: Hashable = None
+
+    def of(self, item: Call | Turn) -> Hashable:
+        """The item's identity; None for a call without an id, of which there may be many."""
+        if isinstance(item, Call):
+            if item.id is None:
+                return None
+            what: Hashable = (item.id, item.tool, repr(item.args))
+            self._last = what
+        else:
+            what = ("turn", self._last)
+        self._made[what] += 1
+        return hash((self._session, what, self._made[what]))
 
 
 def _session_of(record: dict[str, Any]) -> str | None:
