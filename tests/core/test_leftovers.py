@@ -105,6 +105,7 @@ def test_nothing_of_a_call_or_a_tool_stays_when_it_has_left_the_window(redis_sto
     tools = {"edit": ToolRule(progress=True), "poll": ToolRule(pace=60)}
     session = redis_store.guard(window=2, threshold=2, keep_args=True, tools=tools).session("run")
     call(session, result="one")
+    call(session, OTHER, result="one")
     call(session, EDIT, ok=True)
     call(session, ("poll", None), ok=False)
     session.note_progress()

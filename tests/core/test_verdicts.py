@@ -197,6 +197,14 @@ def test_an_exempt_tool_can_make_progress(store: StoreUnderTest) -> None:
     assert counts(session, SEARCH) == [3]
 
 
+def test_two_exempt_calls_of_one_turn_are_two_notes_of_progress(store: StoreUnderTest) -> None:
+    session = store.guard(tools={"edit": ToolRule(exempt=True, progress=True)}).session("run")
+    session.report(session.check("edit", {"file": "x"}, call_id="turn 7"))
+    counts(session, SEARCH)
+    session.report(session.check("edit", {"file": "y"}, call_id="turn 7"))
+    assert counts(session, SEARCH) == [1]
+
+
 # -- shadow mode
 
 
