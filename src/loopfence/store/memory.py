@@ -1,4 +1,4 @@
-"""The counting rule, executable: the embedded default, the outage fallback, and what Redis is held against."""
+"""Windows in this process: the embedded default, the outage fallback, and what Redis is held against."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from loopfence.store.keys import decode
 from loopfence.store.tally import Call, Contents, Entry, Report, Source, Streak, Tally
+from loopfence.store.window import Window
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -20,112 +21,13 @@ MAX_SESSIONS = 10_000
 HALT_MS = 86_400_000
 """A halted session is kept at least this long, so that the halt and what led to it can be seen."""
 
-Member = tuple[str, str]
-"""Signature and call id: one occurrence."""
-
-
-class _Seen:
-    """What is known of one signature beyond its count."""
-
-    __slots__ = ("discounted", "epoch", "last", "result")
-
-    def __init__(self, epoch: int, discounted: int) -> None:
-        self.epoch = epoch
-        self.discounted = discounted
-        """How many of its occurrences, always the oldest ones, no longer count."""
-        self.result = ""
-        self.last = 0
-        """Score of the latest occurrence; kept only where the tool has a pace."""
-
-
-class _Streak:
-    """How the latest reported calls of one tool went."""
-
-    __slots__ = ("epoch", "failed", "latest", "result", "stagnant")
-
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
-        self.failed = 0
-        self.stagnant = 0
-        self.result = ""
-        self.latest = 0
-        """Score of the newest call that was reported; the streak lapses when that one leaves the window."""
-
-
-class _Window:
-    """One session."""
-
-    def __init__(self) -> None:
-        self.scores: OrderedDict[Member, int] = OrderedDict()
-        """Every occurrence with its score, oldest first."""
-        self.latest = 0
-        """The newest score."""
-        self.counts: dict[str, int] = {}
-        self.texts: dict[str, str] = {}
-        self.seen: dict[str, _Seen] = {}
-        self.reported: dict[Member, tuple[bool, str]] = {}
-        self.streaks: dict[str, _Streak] = {}
-        self.epoch = 0
-        self.epoch_by = ""
-        self.epoch_before = 0
-        self.epoch_token = ""
-        self.halted: str | None = None
-        self.expires = 0
-
-    def next_score(self, now: int) -> int:
-        return now if now > self.latest or not self.scores else self.latest + 1
-
-    def drop_until(self, cutoff: int) -> None:
-        while self.scores and next(iter(self.scores.values())) <= cutoff:
-            self.drop_oldest()
-
-    def drop_oldest(self) -> None:
-        member, score = self.scores.popitem(last=False)
-        signature = member[0]
-        left = self.counts[signature] - 1
-        if left:
-            self.counts[signature] = left
-            if self.seen and (seen := self.seen.get(signature)) is not None and seen.discounted:
-                seen.discounted -= 1
-        else:
-            del self.counts[signature]
-            self.seen.pop(signature, None)
-            self.texts.pop(signature, None)
-        if self.reported and (reported := self.reported.pop(member, None)) is not None:
-            streak = self.streaks.get(reported[1])
-            if streak is not None and streak.latest == score:
-                del self.streaks[reported[1]]
-
-    def append(self, member: Member, score: int) -> None:
-        self.scores[member] = self.latest = score
-        self.counts[member[0]] = self.counts.get(member[0], 0) + 1
-
-    def epoch_for(self, signature: str) -> int:
-        """The latest epoch that discounts `signature`: its own progress does not."""
-        return self.epoch_before if signature == self.epoch_by else self.epoch
-
-    def discounted(self, signature: str) -> int:
-        """How many of the signature's occurrences no longer count, as things stand."""
-        epoch = self.epoch_for(signature)
-        seen = self.seen.get(signature)
-        if seen is not None and seen.epoch == epoch:
-            return seen.discounted
-        return self.counts.get(signature, 0) if epoch else 0
-
-    def streak_of(self, tool: str, cutoff: int) -> _Streak | None:
-        """The tool's streak, if no progress and no lapse of time ended it."""
-        streak = self.streaks.get(tool)
-        if streak is None or streak.epoch != self.epoch or streak.latest <= cutoff:
-            return None
-        return streak
-
 
 class Space:
     """Sessions that guards of one process share; at most 10,000, the longest untouched out first."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.windows: OrderedDict[tuple[str, str], _Window] = OrderedDict()
+        self.windows: OrderedDict[tuple[str, str], Window] = OrderedDict()
         _spaces.add(self)
 
 
@@ -189,7 +91,7 @@ class MemoryStore:
             while len(window.scores) > call.window:
                 window.drop_oldest()
             if call.pace or window.seen or window.epoch:
-                self._discount(window, call, now)
+                window.discount(call, now)
             if call.args is not None:
                 window.texts[signature] = call.args
         total = window.counts[signature]
@@ -204,30 +106,10 @@ class MemoryStore:
         source = self._source
         return Tally(repeats, total, len(window.scores), failed, stagnant, halted, duplicate, source, source == "local")
 
-    @staticmethod
-    def _discount(window: _Window, call: Call, now: int) -> None:
-        """Settle how many earlier occurrences of the new call's signature no longer count."""
-        signature = call.signature
-        seen = window.seen.get(signature)
-        epoch = window.epoch_for(signature)
-        if seen is None:
-            if not epoch and not call.pace:
-                return
-            seen = window.seen[signature] = _Seen(epoch, window.counts[signature] - 1 if epoch else 0)
-        elif seen.epoch != epoch:
-            seen.epoch = epoch
-            seen.discounted = window.counts[signature] - 1
-        if call.pace:
-            earlier = window.counts[signature] - 1
-            if earlier and seen.last and now - seen.last >= call.pace:
-                seen.discounted = earlier
-                window.streaks.pop(call.tool, None)
-            seen.last = now
-
     def peek(self, call: Call) -> Tally:
         with self._space.lock:
             clock = self._now()
-            window = self._find(call.session, clock) or _Window()
+            window = self._find(call.session, clock) or Window()
             signature = call.signature
             now = window.next_score(clock)
             cutoff = now - call.max_age if call.max_age else 0
@@ -269,43 +151,11 @@ class MemoryStore:
             if score <= cutoff or (known is not None and (known[0] or not report.ok)):
                 return
             window.reported[member] = (report.ok, report.tool)
-            changed = bool(report.result) and self._compare(window, report)
-            self._extend_streak(window, report, score, cutoff, changed=changed)
+            changed = bool(report.result) and window.compare(report)
+            window.extend_streak(report, score, cutoff, changed=changed)
             if report.progress and report.ok:
-                self._advance(window, report.signature)
+                window.advance(report.signature)
             self._keep(window, clock)
-
-    @staticmethod
-    def _compare(window: _Window, report: Report) -> bool:
-        """Take note of the result; when it differs from the one before, only the latest occurrence still counts."""
-        signature = report.signature
-        discounted = window.discounted(signature)
-        seen = window.seen.get(signature)
-        if seen is None:
-            seen = window.seen[signature] = _Seen(0, 0)
-        changed = bool(seen.result) and seen.result != report.result
-        seen.epoch = window.epoch_for(signature)
-        seen.discounted = max(discounted, window.counts[signature] - 1) if changed else discounted
-        seen.result = report.result
-        return changed
-
-    @staticmethod
-    def _extend_streak(window: _Window, report: Report, score: int, cutoff: int, *, changed: bool) -> None:
-        streak = window.streak_of(report.tool, cutoff)
-        if streak is None or changed:
-            streak = window.streaks[report.tool] = _Streak(window.epoch)
-        streak.latest = max(streak.latest, score)
-        streak.failed = 0 if report.ok else streak.failed + 1
-        if report.stagnates:
-            streak.stagnant = streak.stagnant + 1 if streak.result == report.result else 1
-            streak.result = report.result
-
-    @staticmethod
-    def _advance(window: _Window, owner: str) -> None:
-        if owner != window.epoch_by:
-            window.epoch_before = window.epoch
-            window.epoch_by = owner
-        window.epoch += 1
 
     def progress(self, session: str, owner: str, token: str) -> None:
         with self._space.lock:
@@ -315,7 +165,7 @@ class MemoryStore:
             if window.epoch_token == token:
                 return
             window.epoch_token = token
-            self._advance(window, owner)
+            window.advance(owner)
             self._keep(window, clock)
 
     def halt(self, session: str, reason: str) -> None:
@@ -342,7 +192,7 @@ class MemoryStore:
             clock = self._now()
             window = self._find(session, clock)
             ttl = (window.expires - clock) // 1000 if window is not None else None
-            window = window or _Window()
+            window = window or Window()
             streaks = {tool: streak for tool in window.streaks if (streak := window.streak_of(tool, 0))}
             return Contents(
                 entries=[Entry(score, *member, member in window.reported) for member, score in window.scores.items()],
@@ -372,25 +222,25 @@ class MemoryStore:
     def _now(self) -> int:
         return int(self._clock() * 1_000_000)
 
-    def _find(self, session: str, clock: int) -> _Window | None:
+    def _find(self, session: str, clock: int) -> Window | None:
         window = self._space.windows.get((self._namespace, session))
         if window is not None and window.expires <= clock:
             del self._space.windows[self._namespace, session]
             return None
         return window
 
-    def _open(self, session: str, clock: int) -> _Window:
+    def _open(self, session: str, clock: int) -> Window:
         windows = self._space.windows
         key = self._namespace, session
         window = windows.get(key)
         if window is None or window.expires <= clock:
-            window = windows[key] = _Window()
+            window = windows[key] = Window()
             if len(windows) > MAX_SESSIONS:
                 windows.popitem(last=False)
         windows.move_to_end(key)
         return window
 
-    def _keep(self, window: _Window, clock: int) -> None:
+    def _keep(self, window: Window, clock: int) -> None:
         window.expires = clock + (self._ttl if window.halted is None else max(self._ttl, HALT_MS)) * 1000
 
 
