@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
-from ledger import SLACK, TIMEOUT, Ledger
+from ledger import TIMEOUT, Ledger
 
 from loopfence import StoreError
 
@@ -76,10 +75,8 @@ def test_any_answer_is_an_outage_and_nothing_else(lie: str, flavour: Flavour, le
     with liar(LIES[lie]) as url:
         ledger.injected("nonsense answered")
         session = flavour.guard(url, timeout=TIMEOUT).session("s")
-        started = time.perf_counter()
-        with ledger.timed("nonsense answered"):
+        with ledger.bounded("nonsense answered"):
             verdict = session.check("search", {"q": 1})
-        assert time.perf_counter() - started <= TIMEOUT + SLACK
         assert (verdict.degraded, verdict.source, verdict.count) == (True, "local", 1)
         session.report(verdict, result="x")
 

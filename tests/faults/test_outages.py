@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from breakage import BREAKAGES, Breakage
-from ledger import SLACK, TIMEOUT, Ledger
+from ledger import TIMEOUT, Ledger
 
 from loopfence import Level, LoopGuard, StoreError, StoreUnavailableError
 from servers import RedisServer, find_binaries, free_port
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from flavour import Flavour
 
 HEAL_SECONDS = 4.0  # the second pause of the breaker is at most 2 s and a fifth of jitter
-SKIP_SECONDS = 0.02  # a call that the breaker keeps from Redis; a slow machine included
 
 
 def calls_held(server: RedisServer, session: str = "s") -> list[str]:
@@ -58,13 +57,10 @@ def test_a_local_window_guards_while_redis_is_out(
     caplog.set_level(logging.INFO, logger="loopfence")
     breakage.strike(server)
     ledger.injected(breakage.name)
-    verdicts, slowest = [], 0.0
+    verdicts = []
     for number in range(1, 6):
-        started = time.perf_counter()
-        with ledger.timed(breakage.name):
+        with ledger.bounded(breakage.name):
             verdicts.append(session.check("fetch", {"url": "x"}, call_id=f"b{number}"))
-        slowest = max(slowest, time.perf_counter() - started)
-    assert slowest <= TIMEOUT + SLACK
     assert [v.degraded for v in verdicts] == [True] * 5
     assert [v.source for v in verdicts] == ["local"] * 5
     assert [v.count for v in verdicts] == [1, 2, 3, 4, 5]
@@ -96,21 +92,19 @@ def test_the_outage_policy_answers(
     breakage.strike(server)
     ledger.injected(breakage.name)
     for _ in range(4):
-        started = time.perf_counter()
         if on_outage == "raise":
-            with ledger.timed(breakage.name), pytest.raises(StoreError):
+            with ledger.bounded(breakage.name), pytest.raises(StoreError):
                 session.check("search", {"q": 1})
             with pytest.raises(StoreError):
                 session.report(before, result="x")
         else:
-            with ledger.timed(breakage.name):
+            with ledger.bounded(breakage.name):
                 verdict = session.check("search", {"q": 1})
             level = {"allow": Level.ALLOW, "block": Level.BLOCK}[on_outage]
             rule = {"allow": None, "block": "outage"}[on_outage]
             assert (verdict.level, verdict.rule, verdict.degraded) == (level, rule, True)
             session.report(verdict, result="x")
             assert session.peek("search", {"q": 1}).degraded
-        assert time.perf_counter() - started <= 2 * (TIMEOUT + SLACK)
     breakage.heal(server)
 
 
@@ -125,22 +119,21 @@ def test_no_answer_is_store_unavailable(flavour: Flavour, start_server: Callable
 
 
 def test_a_dead_redis_costs_nothing_once_the_breaker_is_open(
-    flavour: Flavour, start_server: Callable[..., RedisServer]
+    flavour: Flavour, start_server: Callable[..., RedisServer], ledger: Ledger
 ) -> None:
     server = start_server()
     session = flavour.guard(server.url, timeout=TIMEOUT).session("s")
     session.check("search", {"q": 0})
     server.freeze()
     session.check("search", {"q": 0})
-    started = time.perf_counter()
-    for number in range(100):
-        session.check("search", {"q": number})
-    assert time.perf_counter() - started < 100 * SKIP_SECONDS / 10
+    with ledger.bounded("1000 calls, breaker open"):
+        for number in range(1000):
+            session.check("search", {"q": number})
 
 
 def test_connection_refused_from_the_start(flavour: Flavour, ledger: Ledger) -> None:
     port = free_port()
-    with ledger.timed("connection refused"):
+    with ledger.bounded("connection refused"):
         guard = flavour.guard(f"redis://127.0.0.1:{port}/0", timeout=TIMEOUT)
         session = guard.session("s")
         verdict = session.check("search")
@@ -162,12 +155,11 @@ def test_a_host_that_never_answers(flavour: Flavour, ledger: Ledger) -> None:
             filler.connect_ex(listener.getsockname())
         url = f"redis://127.0.0.1:{listener.getsockname()[1]}/0"
         session = flavour.guard(url, timeout=TIMEOUT).session("s")
-        started = time.perf_counter()
-        with ledger.timed("host never answers"):
+        with ledger.bounded("host never answers"):
             verdict = session.check("search")
         ledger.injected("host never answers")
         assert verdict.degraded
-        assert TIMEOUT * 0.9 <= time.perf_counter() - started <= TIMEOUT + SLACK
+        assert ledger.rows["host never answers"].longest >= TIMEOUT * 0.9
         for filler in queue:
             filler.close()
 

@@ -195,11 +195,10 @@ def test_a_silent_tls_server_takes_no_longer_than_the_timeout(
     tls_server.freeze()
     try:
         ledger.injected("TLS server frozen")
-        with ledger.timed("TLS server frozen"):
+        with ledger.bounded("TLS server frozen"):
             assert session.check("search").degraded
     finally:
         tls_server.thaw()
-    assert ledger.rows["TLS server frozen"].longest <= TIMEOUT + 0.1
 
 
 def _broken_urls(server: RedisServer, tls: RedisServer) -> list[str]:

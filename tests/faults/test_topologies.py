@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 import redis.asyncio
-from ledger import SLACK, TIMEOUT, Ledger
+from ledger import TIMEOUT, Ledger
 from redis.crc import key_slot
 from test_privileges import ROOT, add_user
 
@@ -146,7 +146,7 @@ def test_calls_are_answered_while_their_slot_moves(cluster: Cluster, flavour: Fl
     answered, sent = ["note"], 0
     while resharding.is_alive():
         sent += 1
-        with ledger.timed("slot moved under calls"):
+        with ledger.bounded("slot moved under calls"):
             verdict = session.check("search", {"q": 1}, call_id=f"m{sent}")
         if not verdict.degraded:
             answered.append(verdict.call_id)
@@ -154,7 +154,6 @@ def test_calls_are_answered_while_their_slot_moves(cluster: Cluster, flavour: Fl
     resharding.join()
     ledger.injected("slot moved under calls", len(steps))
     assert len(steps) >= 5 * MOVES
-    assert ledger.rows["slot moved under calls"].longest <= TIMEOUT + SLACK
     assert len(answered) - 1 == sent, "each step is short, so every call is answered inside the timeout"
     ledger.compare("slot moved under calls", answered, held_in(cluster.master_of(slot), "moving"))
 
@@ -170,9 +169,8 @@ def test_a_slot_that_stays_half_moved_is_an_outage_of_its_sessions(
     for _ in range(2):  # prepared, and one of three keys gone
         next(moving)
     ledger.injected("slot half moved")
-    with ledger.timed("slot half moved"):
+    with ledger.bounded("slot half moved"):
         assert session.check("search", call_id="c2").degraded
-    assert ledger.rows["slot half moved"].longest <= TIMEOUT + SLACK
     for _ in moving:
         pass
     after = _call_until_answered(session, ledger, "slot half moved")
@@ -264,7 +262,7 @@ def test_a_sentinel_that_does_not_answer_leaves_time_for_the_next(flavour: Flavo
         setup.sentinels[0].freeze()
         ledger.injected("sentinel frozen")
         session = flavour.guard(setup.url, timeout=TIMEOUT).session("s")
-        with ledger.timed("sentinel frozen"):
+        with ledger.bounded("sentinel frozen"):
             assert not session.check("search").degraded
 
 
@@ -274,10 +272,8 @@ def _call_until_answered(session: object, ledger: Ledger, fault: str) -> str:
     number = 0
     while time.monotonic() < deadline:
         number += 1
-        started = time.perf_counter()
-        with ledger.timed(fault):
+        with ledger.bounded(fault):
             verdict = session.check("search", call_id=f"a{number}")
-        assert time.perf_counter() - started <= TIMEOUT + SLACK
         if not verdict.degraded:
             return f"a{number}"
         time.sleep(0.05)
