@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import fakeredis
 import pytest
+import redis.asyncio
 from histories import Ran, Step, anthropic, chat, numbered, ollama, responses
 
 from loopfence import AsyncLoopGuard, Level, ToolRule
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from conftest import StoreUnderTest
+    from servers import RedisServer
 
     Make = Callable[..., TranscriptGuard]
 
@@ -167,6 +169,18 @@ async def test_a_compacted_history_does_not_count_again_what_it_kept(make: Make,
     assert (verdict.allowed, verdict.count) == (False, 3)
 
 
+async def test_a_user_who_repeats_words_that_were_cut_off_has_spoken_again(make: Make) -> None:
+    guard = make()
+    history = numbered(["Go on.", Ran(args={"page": 1}), "Go on.", Ran(), Ran()])
+    for n in range(2, len(history) + 1):
+        await guard.check("s", chat(history[:n]))
+    cut = [*history[2:], *numbered(["Go on.", Ran(id="call_new")])]
+    for n in (len(cut) - 1, len(cut)):
+        verdict = await guard.check("s", chat(cut[:n]))
+    assert verdict is not None
+    assert (verdict.allowed, verdict.count, verdict.total) == (True, 1, 3)
+
+
 async def test_ids_that_the_model_uses_again_are_told_apart(make: Make) -> None:
     steps: list[Step] = ["Find it.", *[Ran(args={"q": n % 2}, id="call_0") for n in range(6)]]
     assert await sent(make(), steps) == [Level.ALLOW] * 4 + [Level.BLOCK] * 2
@@ -256,7 +270,9 @@ async def test_stop_halts_the_session_for_every_proxy(make: Make) -> None:
     assert later is not None
     assert (later.level, later.rule, later.allowed) == (Level.STOP, "halted", False)
     await guard._guard.session("s").resume()
-    assert await make(stop=4).check("s", chat(["Something else."])) is None
+    resumed = await make(stop=4).check("s", chat(["Something else."]))
+    assert resumed is not None
+    assert resumed.allowed
 
 
 async def test_an_operators_halt_holds_in_shadow_mode_too(make: Make, store: StoreUnderTest) -> None:
@@ -317,6 +333,50 @@ async def test_calls_without_a_result_are_counted_and_reported_when_it_comes(mak
             verdict = await guard.check("s", request)
     assert verdict is not None
     assert (verdict.allowed, verdict.count, verdict.total) == (True, 1, 3)
+
+
+async def test_a_result_that_comes_after_the_next_call_is_noted_too(make: Make) -> None:
+    guard, history = make(), numbered(["Wait.", Ran(result="1 %"), Ran(result="2 %")])
+    whole = chat(history)
+    pending = {**whole, "messages": whole["messages"][:3]}
+    verdicts = [await guard.check("s", request) for request in (pending, whole)]
+    assert [(v.count, v.total) for v in verdicts if v] == [(1, 1), (1, 2)]
+
+
+class RecordsLate(redis.asyncio.Redis):
+    """A client of the user's own, with many connections: calls arrive after their reports."""
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        if args[0] == "EVALSHA" and len(args) == RECORD_ARGUMENTS:
+            await asyncio.sleep(0.02)
+        return await super().execute_command(*args, **options)
+
+
+RECORD_ARGUMENTS = 3 + 4 + 10  # the command, its script and number of keys; keys; arguments
+
+
+async def test_nobody_is_refused_because_a_report_overtook_its_call(newest_server: RedisServer) -> None:
+    client = RecordsLate.from_url(newest_server.url)
+    guard = TranscriptGuard(client=client, threshold=2)
+    assert await sent(guard, ["Wait.", *[Ran(result=f"{n} %") for n in range(6)]]) == [Level.ALLOW] * 6
+    assert (await sent(guard, ["Find it.", Ran("find"), Ran("find")]))[-2:] == [Level.ALLOW, Level.BLOCK]
+    await client.aclose()
+
+
+async def test_a_request_costs_a_look_and_one_burst_and_a_repeated_one_a_single_step_more(
+    newest_server: RedisServer,
+) -> None:
+    def steps() -> int:
+        return newest_server.admin.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"]
+
+    guard, history = TranscriptGuard(newest_server.url), numbered(["Read.", *[Ran(args={"q": n}) for n in range(30)]])
+    await guard.check("s", chat(history[:-1]))
+    before = steps()
+    await guard.check("s", chat(history))
+    assert steps() - before == 1 + 3
+    await guard.check("s", chat(history))
+    assert steps() - before == 1 + 3 + 1 + 1
+    await guard.close()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +15,7 @@ from loopfence.signature import canonical_json, digest
 from loopfence.store.keys import MAX_NAME_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 USER_TURN: Final = "(user turn)"
 """The tool under which a user's message enters the window; no model can call a tool of this name."""
@@ -53,46 +52,75 @@ class Event:
 def events_of(request: Mapping[str, Any], most: int) -> list[Event]:
     """The last `most` events of a request's history, oldest first; equal calls of one model turn are one.
 
-    An event's id is made of its tool-call id, its content, and how many equal ones stand before it. The place
-    in the list is not part of it: it shifts when an agent compacts its history or cuts off the oldest part.
-    Ids that a model uses again (`call_0`), or leaves out, are told apart by the count. Where such ones are cut
-    off, calls are taken for known that are new: the guard then misses repeats, and never makes up any.
+    A call's id is made of its tool-call id, its content, and how many equal ones stand before it; a user turn is
+    known by its words and the call it follows. The place in the list is not part of it: it shifts when an agent
+    compacts its history or cuts off the oldest part. Ids that a model uses again (`call_0`), or leaves out, are
+    told apart by the count alone. Where such ones are cut off, calls are taken for known that are new: the guard
+    then misses repeats, and never makes up any.
     """
     messages = request.get("messages", request.get("input"))
     if not isinstance(messages, list):
         return []
-    read = calls_of_anthropic_messages if _is_anthropic(messages) else calls_of_openai_messages
-    named = _named(read(messages), messages)
-    uses = Counter(event_id for event_id, _, _ in named)
+    named = _recent(messages, most)
     events = []
     for place in range(max(0, len(named) - most), len(named)):
-        event_id, what, item = named[place]
-        before = named[:place] if uses[event_id] > 1 else []
-        nth = sum(1 for other in before if other[0] == event_id and other[1] == what)
+        what = named[place][:2]
+        nth = sum(1 for before in named[:place] if before[:2] == what)
         try:
-            call_id = digest(canonical_json([event_id, what, nth]))
+            call_id = digest(canonical_json([*what, nth]))
         except ArgsError:
             continue  # nested too deep to have a form, here and in the store
-        events.append(_event(item, call_id))
+        events.append(_event(named[place][2], call_id))
     return events
 
 
-_Named = tuple[str | None, Any, Call | Turn]
+_Named = tuple[str | None, list[Any], Call | Turn]
 
 
-def _named(items: Any, messages: list[Any]) -> list[_Named]:
-    """Each call and user turn with its tool-call id and its content; no equal calls of one model turn."""
+def _recent(messages: list[Any], most: int) -> list[_Named]:
+    """The events of the end of a history, more than `most`; all of them where ids repeat or the history is short.
+
+    Reading the whole of a long history takes milliseconds for each request.
+    """
+    start = len(messages) - 4 * most
+    if start > 0:
+        named = _named(messages[start:])
+        before = named[:-most]
+        ids = [item.id for _, _, item in named if isinstance(item, Call)]
+        alone = None not in ids and len(set(ids)) == len(ids) and set(ids).isdisjoint(_ids(messages[:start]))
+        # A turn is known by the call it follows: there must be one to see.
+        if alone and any(isinstance(item, Call) for _, _, item in before):
+            return named
+    return _named(messages)
+
+
+def _named(messages: list[Any]) -> list[_Named]:
+    """Each call and user turn with the tool-call id it is known by, and what it is."""
+    read = calls_of_anthropic_messages if _is_anthropic(messages) else calls_of_openai_messages
     named: list[_Named] = []
-    for item in items:
+    latest: str | None = None
+    for item in read(messages):
         if isinstance(item, Turn):
             words = _words(messages[item.position or 0])
             if words:
-                named.append((USER_TURN, words, item))
+                named.append((latest, [USER_TURN, words], item))
         elif item.tool != USER_TURN and 0 < len(item.tool.encode("utf-8", "surrogatepass")) <= MAX_NAME_BYTES:
             what = [item.tool, item.args]
+            latest = item.id
             if what not in _siblings(item, named):
                 named.append((item.id, what, item))
     return named
+
+
+def _ids(messages: list[Any]) -> Iterator[Any]:
+    """The tool-call ids in messages, read at a glance."""
+    for message in messages:
+        if isinstance(message, dict):
+            if str(message.get("type")).endswith("_call"):
+                yield message.get("call_id")
+            parts = message.get("tool_calls") or message.get("content")
+            if isinstance(parts, list):
+                yield from (part["id"] for part in parts if isinstance(part, dict) and isinstance(part.get("id"), str))
 
 
 def _siblings(item: Call, named: list[_Named]) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,9 @@ from loopfence.policy import ToolRule
 from loopfence.verdict import Level, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Coroutine, Mapping, Sequence
 
     from loopfence.policy import Policy
-    from loopfence.snapshot import SessionSnapshot
 
 
 class TranscriptGuard:
@@ -50,54 +50,72 @@ class TranscriptGuard:
         if seen.halted is not None:
             return await session.peek(USER_TURN)
         events = events_of(request, self._guard.policy.window)
-        if not any(event.is_call for event in events):
+        if not events or not (seen.calls or any(event.is_call for event in events)):
             return None
         last = [event for event in events if event.turn == events[-1].turn]
-        await self._enter(session, events, last, seen)
-        return await self._decide(session, [await _recorded(session, event) for event in last])
+        reported = {call.call_id: call.reported for call in seen.calls}
+        await self._catch_up(session, events, last, reported)
+        verdict = await _judged(session, last, reported)
+        if verdict.level is Level.STOP and verdict.rule == "repeat" and self._enforce:
+            await session.halt(verdict.text)
+        allowed = verdict.level < Level.BLOCK or (not self._enforce and verdict.rule != "halted")
+        return dataclasses.replace(verdict, allowed=allowed)
 
     async def close(self) -> None:
         """Close the connections that the guard made; may be called twice."""
         await self._guard.close()
 
-    async def _enter(
-        self, session: AsyncSession, events: list[Event], last: list[Event], seen: SessionSnapshot
+    async def _catch_up(
+        self, session: AsyncSession, events: list[Event], last: list[Event], reported: Mapping[str, bool]
     ) -> None:
-        """Record what the store does not know yet, and report what it knows no result of, in the history's order."""
-        reported = {call.call_id: call.reported for call in seen.calls}
-        new = {event.call_id for event in self._news(events, last, reported)}
-        for event in events:
-            if event.call_id in new:
+        """Record what happened before the last turn and the store does not know yet, and what came of it."""
+        missed = {event.call_id for event in self._missed(events, last, reported)}
+        for event in events[: len(events) - len(last)]:
+            if event.call_id in missed:
                 await _recorded(session, event)
-            elif reported.get(event.call_id) is not False:
-                continue
-            if event.is_over:
-                await session.report_call(
-                    event.tool, event.args, call_id=event.call_id, result=event.result, ok=event.ok
-                )
+            if event.call_id in missed or reported.get(event.call_id) is False:
+                await _reported(session, event)
 
-    def _news(self, events: list[Event], last: list[Event], known: Mapping[str, bool]) -> list[Event]:
-        """The events that happened since the store last saw this history.
+    def _missed(self, events: list[Event], last: list[Event], known: Mapping[str, bool]) -> list[Event]:
+        """The events before the last turn that happened since the store last saw this history.
 
         Histories grow at their end: what stands before a known event has been in the window, and may have left it.
         """
         newest = max((place for place, event in enumerate(events) if event.call_id in known), default=-1)
         if newest < 0 and self._guard.policy.max_age is not None:
-            return last  # the others may be older than that
+            return []  # they may be older than that
+        # They are entered all at once: calls of a tool with a pace would look like a burst.
         limits = self._guard.policy.limits
-        # Calls that are entered late come all at once: of those with a pace only the last turn's are in time.
-        return [event for event in events[newest + 1 :] if event in last or not limits(event.tool).pace]
+        return [event for event in events[newest + 1 : len(events) - len(last)] if not limits(event.tool).pace]
 
-    async def _decide(self, session: AsyncSession, verdicts: list[Verdict]) -> Verdict:
-        verdict = max(verdicts, key=lambda each: each.level)
-        if verdict.level is not Level.STOP:
-            # An agent that also does something new in the same turn is not stuck.
-            verdict = min(verdicts, key=lambda each: each.level)
-        elif self._enforce and verdict.rule == "repeat":
-            await session.halt(verdict.text)
-        allowed = verdict.level < Level.BLOCK or (not self._enforce and verdict.rule != "halted")
-        return dataclasses.replace(verdict, allowed=allowed)
+
+async def _judged(session: AsyncSession, last: list[Event], reported: Mapping[str, bool]) -> Verdict:
+    """The verdict on the last turn, recorded and reported, by what is known after its reports."""
+    steps: list[Coroutine[Any, Any, Any]] = []
+    for event in last:
+        if not reported.get(event.call_id):
+            steps += [_recorded(session, event), _reported(session, event)]
+    steps += [_recorded(session, event) for event in last]
+    # All at once: a guard's own connection keeps their order, and they take the time of one.
+    verdict = _chosen((await asyncio.gather(*steps))[-len(last) :])
+    if verdict.level < Level.BLOCK:
+        return verdict
+    # On a client with many connections a report may have overtaken its call, and be lost: nobody is refused for that.
+    for event in last:
+        await _reported(session, event)
+    return _chosen([await _recorded(session, event) for event in last])
+
+
+def _chosen(verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdict on a turn: an agent that also does something new in it is not stuck, unless it is to be stopped."""
+    worst = max(verdicts, key=lambda each: each.level)
+    return worst if worst.level is Level.STOP else min(verdicts, key=lambda each: each.level)
 
 
 async def _recorded(session: AsyncSession, event: Event) -> Verdict:
     return await session.check(event.tool, event.args, call_id=event.call_id)
+
+
+async def _reported(session: AsyncSession, event: Event) -> None:
+    if event.is_over:
+        await session.report_call(event.tool, event.args, call_id=event.call_id, result=event.result, ok=event.ok)
