@@ -113,6 +113,13 @@ def test_a_poll_at_its_pace_clears_the_streak_of_its_tool() -> None:
     assert call(guard, ("shell", None), **FAILED).streak == 0
 
 
+def test_a_poll_clears_the_streak_on_every_store(store: StoreUnderTest) -> None:
+    session = store.guard(failures=3, tools={"shell": ToolRule(pace=1e-6)}).session("run")
+    assert [call(session, ("shell", None), **FAILED).allowed for _ in range(4)] == [True] * 4
+    assert session.snapshot().failing == {"shell": 1}
+    assert session.peek("shell", {"other": 1}).allowed
+
+
 def test_a_blocked_attempt_neither_lengthens_nor_refreshes_a_streak(session: Session) -> None:
     for _ in range(2):
         again(session, **FAILED)
