@@ -62,12 +62,12 @@ def events_of(request: Mapping[str, Any], most: int) -> list[Event]:
     if not isinstance(messages, list):
         return []
     named = _recent(messages, most)
+    known_by = [entry[:2] for entry in named]
     events = []
     for place in range(max(0, len(named) - most), len(named)):
-        what = named[place][:2]
-        nth = sum(1 for before in named[:place] if before[:2] == what)
+        nth = known_by[:place].count(known_by[place])
         try:
-            call_id = digest(canonical_json([*what, nth]))
+            call_id = digest(canonical_json([*known_by[place], nth]))
         except ArgsError:
             continue  # nested too deep to have a form, here and in the store
         events.append(_event(named[place][2], call_id))
@@ -82,12 +82,12 @@ def _recent(messages: list[Any], most: int) -> list[_Named]:
 
     Reading the whole of a long history takes milliseconds for each request.
     """
-    start = len(messages) - 4 * most
+    start = len(messages) - 2 * most - 8
     if start > 0:
         named = _named(messages[start:])
         before = named[:-most]
         ids = [item.id for _, _, item in named if isinstance(item, Call)]
-        alone = None not in ids and len(set(ids)) == len(ids) and set(ids).isdisjoint(_ids(messages[:start]))
+        alone = None not in ids and len(set(ids)) == len(ids) and not any(i in ids for i in _ids(messages[:start]))
         # A turn is known by the call it follows: there must be one to see.
         if alone and any(isinstance(item, Call) for _, _, item in before):
             return named
@@ -116,11 +116,11 @@ def _ids(messages: list[Any]) -> Iterator[Any]:
     """The tool-call ids in messages, read at a glance."""
     for message in messages:
         if isinstance(message, dict):
-            if str(message.get("type")).endswith("_call"):
-                yield message.get("call_id")
             parts = message.get("tool_calls") or message.get("content")
             if isinstance(parts, list):
-                yield from (part["id"] for part in parts if isinstance(part, dict) and isinstance(part.get("id"), str))
+                yield from (part.get("id") for part in parts if isinstance(part, dict))
+            elif "call_id" in message and str(message.get("type")).endswith("_call"):
+                yield message["call_id"]
 
 
 def _siblings(item: Call, named: list[_Named]) -> list[Any]:
