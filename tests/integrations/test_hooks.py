@@ -77,11 +77,19 @@ def test_call_ids_that_a_model_uses_again_do_not_hide_a_loop(agent: CodingAgent,
     assert allowed(agent, look, look, look) == [True, True, False]
 
 
-def test_without_call_ids_the_latest_call_is_reported(url: str) -> None:
+def test_without_call_ids_the_latest_call_that_was_not_reported_is_meant(url: str) -> None:
     agent, guard = Gemini(url), LoopGuard(url)
-    allowed(agent, (agent.shell, LOOK), (agent.shell, LOOK))
-    agent.send(agent.before(agent.shell, {**LOOK, "description": "anew"}, ""))
-    assert [call.reported for call in guard.session(agent.session).snapshot().calls] == [True, True, False]
+    before, after = agent.before(agent.shell, LOOK, ""), agent.after(agent.shell, LOOK, "the same", "")
+
+    def reported() -> list[bool]:
+        return [call.reported for call in guard.session(agent.session).snapshot().calls]
+
+    agent.send(before)  # and the agent is killed
+    agent.send({**before, "tool_input": {**LOOK, "description": "anew"}})
+    agent.send(after)
+    assert reported() == [False, True]
+    agent.send(after)  # of two that ran side by side
+    assert reported() == [True, True]
 
 
 # -- e
