@@ -68,6 +68,7 @@ class Async:
                 runner.run(guard.close())
             for client in self._clients:
                 runner.run(client.aclose())
+            runner.run(asyncio.sleep(0.01))  # what was closed is gone after the loop's next turns
 
 
 FLAVOURS = {"sync": Sync, "async": Async}
