@@ -45,9 +45,11 @@ def test_every_key_has_the_ttl_after_every_kind_of_step(redis_store: StoreUnderT
 @pytest.mark.parametrize("by", ["operator", "policy"])
 def test_a_halted_session_has_a_ttl_of_a_day(redis_store: StoreUnderTest, keys: Keys, by: str) -> None:
     session = redis_store.guard(threshold=2, stop=3, keep_args=True).session("run")
-    counts(session, SEARCH, SEARCH, *[SEARCH] * (by == "policy"))
+    verdict = session.check(*SEARCH)
+    counts(session, SEARCH, *[SEARCH] * (by == "policy"))
     if by == "operator":
         session.halt("enough")
+    session.report(verdict, result="late")
     assert keys.ttls() == dict.fromkeys(keys.all(), HALTED_MS)
     call(session, OTHER)
     assert keys.ttls() == dict.fromkeys(keys.all(), HALTED_MS)
@@ -89,6 +91,12 @@ def test_peek_and_reading_write_nothing_not_even_a_ttl(
     assert len(session) == (3 if max_age is None else 0)
     assert keys.dumps() == before
     assert set(keys.ttls().values()) == {60_000}
+
+
+def test_a_report_of_a_call_that_is_too_old_writes_nothing(redis_store: StoreUnderTest, keys: Keys) -> None:
+    session = redis_store.guard(max_age=1e-6).session("run")
+    session.report(session.check(*SEARCH), ok=False)
+    assert list(keys.all()) == ["loopfence:{run}:calls", "loopfence:{run}:counts"]
 
 
 def test_reading_a_session_that_is_not_there_makes_no_key(redis_store: StoreUnderTest, keys: Keys) -> None:
