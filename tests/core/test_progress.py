@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from counting import EDIT, OTHER, SEARCH, call, clocked, counts, counts_of_results
 
-from loopfence import ToolRule
+from loopfence import LoopGuard, ToolRule
 
 if TYPE_CHECKING:
     from conftest import StoreUnderTest
@@ -354,3 +354,12 @@ def test_a_call_id_that_is_too_old_is_a_new_call_by_the_time_that_passes(store: 
     again = session.check(*SEARCH, call_id="job")
     assert (again.duplicate, again.count, again.total, again.size) == (False, 1, 1, 1)
     assert len(session) == 1
+
+
+def test_a_clock_that_stands_at_zero_is_a_clock() -> None:
+    session = LoopGuard("memory://", clock=lambda: 0.0).session("run")
+    for result in ("x", "y", "y"):
+        verdict = session.check("read")
+        assert verdict.allowed
+        session.report(verdict, result=result)
+    assert session.peek("read").count == 3

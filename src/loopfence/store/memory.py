@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
 MAX_SESSIONS = 10_000
+NO_CUTOFF = -1
+"""Before every score: a caller's clock may stand at 0."""
 HALT_MS = 86_400_000
 """A halted session is kept at least this long, so that the halt and what led to it can be seen."""
 
@@ -100,8 +102,8 @@ class MemoryStore:
         if call.stop and repeats >= call.stop and halted is None:
             window.halted = call.halt_reason
         self._keep(window, clock)
-        # A cutoff of 0 is enough: what is too old has just been dropped.
-        streak = window.streak_of(call.tool, 0) if window.streaks else None
+        # No cutoff: what is too old has just been dropped.
+        streak = window.streak_of(call.tool, NO_CUTOFF) if window.streaks else None
         failed, stagnant = (streak.failed, streak.stagnant) if streak else (0, 0)
         source = self._source
         return Tally(repeats, total, len(window.scores), failed, stagnant, halted, duplicate, source, source == "local")
@@ -112,9 +114,9 @@ class MemoryStore:
             window = self._find(call.session, clock) or Window()
             signature = call.signature
             now = window.next_score(clock)
-            cutoff = now - call.max_age if call.max_age else 0
+            cutoff = now - call.max_age if call.max_age else NO_CUTOFF
             leaving = len(window.scores) + 1 - call.window
-            if cutoff:
+            if call.max_age:
                 leaving = max(leaving, sum(1 for score in window.scores.values() if score <= cutoff))
             gone = list(islice(window.scores.items(), max(0, leaving)))
             cutoff = max(cutoff, gone[-1][1]) if gone else cutoff
@@ -145,7 +147,7 @@ class MemoryStore:
             score = window.scores.get(member) if window is not None else None
             if window is None or score is None:
                 return
-            cutoff = window.next_score(clock) - report.max_age if report.max_age else 0
+            cutoff = window.next_score(clock) - report.max_age if report.max_age else NO_CUTOFF
             known = window.reported.get(member)
             # A call is reported once; only a success after a failure (a retried job) is news.
             if score <= cutoff or (known is not None and (known[0] or not report.ok)):
@@ -193,7 +195,7 @@ class MemoryStore:
             window = self._find(session, clock)
             ttl = (window.expires - clock) // 1000 if window is not None else None
             window = window or Window()
-            streaks = {tool: streak for tool in window.streaks if (streak := window.streak_of(tool, 0))}
+            streaks = {tool: streak for tool in window.streaks if (streak := window.streak_of(tool, NO_CUTOFF))}
             return Contents(
                 entries=[Entry(score, *member, member in window.reported) for member, score in window.scores.items()],
                 repeats={s: total - window.discounted(s) for s, total in window.counts.items()},
