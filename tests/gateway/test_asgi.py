@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
+pytest.importorskip("anthropic", reason="needs the extra: pip install 'loopfence[gateway-test]'")
+pytest.importorskip("httpx", reason="needs the extra: pip install 'loopfence[gateway-test]'")
+pytest.importorskip("openai", reason="needs the extra: pip install 'loopfence[gateway-test]'")
+pytest.importorskip("starlette", reason="needs the extra: pip install 'loopfence[gateway-test]'")
 pytest.importorskip("uvicorn", reason="needs the extra: pip install 'loopfence[gateway-test]'")
 
 import anthropic

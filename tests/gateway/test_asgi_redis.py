@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+pytest.importorskip("httpx", reason="needs the extra: pip install 'loopfence[gateway-test]'")
 pytest.importorskip("uvicorn", reason="needs the extra: pip install 'loopfence[gateway-test]'")
 
 import httpx
 from histories import Ran, chat, numbered
 from serving import Provider, serving
 
-from loopfence import AsyncLoopBreaker, ConfigError
+from loopfence import AsyncLoopBreaker, ConfigError, canonical_json, intent_fingerprint_value, signature
 from loopfence.integrations.asgi import LoopGuardMiddleware
+from loopfence.signature import digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,23 +57,33 @@ def test_without_a_common_secret_a_shared_store_is_refused(redis_url: str) -> No
         LoopGuardMiddleware(Provider(), redis_url)
     with pytest.raises(ConfigError, match="secret must be given"):
         LoopGuardMiddleware(Provider(), breaker=AsyncLoopBreaker(url=redis_url))
+    with pytest.raises(ConfigError, match="secret must not be empty"):
+        LoopGuardMiddleware(Provider(), redis_url, secret="")
     LoopGuardMiddleware(Provider(), redis_url, tenant=lambda scope: "me")
     LoopGuardMiddleware(Provider(), "memory://")
 
 
-def test_neither_credentials_nor_contents_are_in_redis(newest_server: RedisServer) -> None:
-    with gateway(newest_server.url) as post:
-        for planted in ("sk-planted-credential", "planted words"):
-            assert post({"model": "m", "messages": [{"role": "user", "content": planted}]}).status_code == 200
-        steps = numbered(["planted words", Ran("search", {"q": "planted argument"}, "planted result")])
-        assert post(chat(steps)).status_code == 200
+@pytest.mark.parametrize("secret", ["s3cret", None])
+def test_neither_credentials_nor_contents_are_in_redis(newest_server: RedisServer, secret: str | None) -> None:
+    history = chat(numbered(["planted words", Ran("search", {"q": "planted argument"}, "planted result", "call_0")]))
+    options = {"secret": secret} if secret else {"secret": None, "tenant": lambda scope: "me"}
+    with gateway(newest_server.url, **options) as post:
+        assert post(history).status_code == 200
         client = newest_server.admin
         keys = list(client.scan_iter())
         dump = b"".join(key + (client.dump(key) or b"") for key in keys)
     assert len(keys) >= 4
     assert all(b"/run-1}" in key for key in keys)
-    for secret in (b"planted", b"credential", b"sk-"):
-        assert secret not in dump
+    for planted in (b"planted", b"credential", b"sk-"):
+        assert planted not in dump
+    # Nor can a guess be confirmed where a secret was given.
+    guesses = [
+        f"{intent_fingerprint_value('/v1/chat/completions', history):016x}",
+        signature("search", {"q": "planted argument"}),
+        digest(canonical_json([None, ["(user turn)", ["planted words"]], 0])),
+        digest(canonical_json(["call_0", ["search", {"q": "planted argument"}], 0])),
+    ]
+    assert [guess.encode() in dump for guess in guesses] == [secret is None] * len(guesses)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # or it asks the network at import
+pytest.importorskip("anthropic", reason="needs the extra: pip install 'loopfence[gateway-test]'")
+pytest.importorskip("httpx", reason="needs the extra: pip install 'loopfence[gateway-test]'")
 pytest.importorskip("litellm.proxy.proxy_cli", reason="needs the extra: pip install 'loopfence[gateway-test]'")
+pytest.importorskip("openai", reason="needs the extra: pip install 'loopfence[gateway-test]'")
+pytest.importorskip("uvicorn", reason="needs the extra: pip install 'loopfence[gateway-test]'")
 
 import anthropic
 import httpx

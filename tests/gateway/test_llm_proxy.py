@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+pytest.importorskip("httpx", reason="needs the extra: pip install 'loopfence[gateway-test]'")
+pytest.importorskip("openai", reason="needs the extra: pip install 'loopfence[gateway-test]'")
+pytest.importorskip("starlette", reason="needs the extra: pip install 'loopfence[gateway-test]'")
 pytest.importorskip("uvicorn", reason="needs the extra: pip install 'loopfence[gateway-test]'")
 
 import httpx

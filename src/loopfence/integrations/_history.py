@@ -49,7 +49,7 @@ class Event:
         return self.result is not UNSET or not self.is_call
 
 
-def events_of(request: Mapping[str, Any], most: int) -> list[Event]:
+def events_of(request: Mapping[str, Any], most: int, secret: bytes | None = None) -> list[Event]:
     """The last `most` events of a request's history, oldest first; equal calls of one model turn are one.
 
     A call's id is made of its tool-call id, its content, and how many equal ones stand before it; a user turn is
@@ -67,7 +67,7 @@ def events_of(request: Mapping[str, Any], most: int) -> list[Event]:
     for place in range(max(0, len(named) - most), len(named)):
         nth = known_by[:place].count(known_by[place])
         try:
-            call_id = digest(canonical_json([*known_by[place], nth]))
+            call_id = digest(canonical_json([*known_by[place], nth]), secret)
         except ArgsError:
             continue  # nested too deep to have a form, here and in the store
         events.append(_event(named[place][2], call_id))

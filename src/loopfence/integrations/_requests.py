@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import quote
 
 from loopfence.classic import Allow, AsyncLoopBreaker
-from loopfence.errors import ArgsError
+from loopfence.errors import ArgsError, ConfigError
 from loopfence.integrations.transcript import TranscriptGuard
 from loopfence.intent import REQUEST_FIELDS, intent_fingerprint, intent_fingerprint_value, llm_request
-from loopfence.signature import canonical_json
+from loopfence.signature import canonical_json, digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,6 +46,7 @@ class RequestGuard:
     """Judges LLM requests by their intent (`breaker`) and by the tool calls in their history (`transcript`).
 
     Where neither is given, both are made from `url` with their defaults; else only what is given judges.
+    `secret` keys all that is stored of a request, so that whoever can read Redis cannot confirm a guess at it.
     """
 
     def __init__(
@@ -54,12 +55,16 @@ class RequestGuard:
         *,
         breaker: AsyncLoopBreaker | None = None,
         transcript: TranscriptGuard | None = None,
+        secret: bytes | None = None,
     ) -> None:
+        if secret is not None and not secret:
+            raise ConfigError("secret must not be empty")
         if breaker is None and transcript is None:
-            breaker, transcript = AsyncLoopBreaker(url=url), TranscriptGuard(url)
+            breaker, transcript = AsyncLoopBreaker(url=url), TranscriptGuard(url, secret=secret)
         elif url is not None:
             raise TypeError("give either a url or what to judge by, not both")
         self._breaker, self._transcript = breaker, transcript
+        self._secret = secret
 
     async def judge_body(self, session: str, path: str, body: bytes) -> Refusal | None:
         """Why this request must not go on, or None. Never raises: a guard that fails lets requests through."""
@@ -101,6 +106,8 @@ class RequestGuard:
     async def _intent(self, session: str, fingerprint: int) -> Refusal | None:
         if self._breaker is None:
             return None
+        if self._secret is not None:
+            fingerprint = int(digest(f"{fingerprint:016x}", self._secret), 16)
         decision = await self._breaker.check(session, fingerprint)
         if isinstance(decision, Allow):
             return None

@@ -9,7 +9,6 @@ import secrets
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from fnmatch import translate
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs
 
@@ -17,6 +16,7 @@ from loopfence.errors import ConfigError
 from loopfence.integrations._dialects import error_body, status
 from loopfence.integrations._requests import Refusal, RequestGuard, session_of
 from loopfence.settings import resolve
+from loopfence.signature import digest
 
 if TYPE_CHECKING:
     from loopfence.classic import AsyncLoopBreaker
@@ -52,7 +52,8 @@ class LoopGuardMiddleware:
     session_header -- names the caller's session; a request without it is not guarded.
     tenant -- a callable of the ASGI scope that says who calls, so that nobody can name another's session; None leaves
         the request unguarded. By default that is a digest of the caller's credentials, keyed with `secret`.
-    secret -- one for all processes that share sessions. Required unless `tenant` is given, or all is in memory.
+    secret -- one for all processes that share sessions; it also keys the digests of what is stored of a request.
+        Required unless `tenant` is given, or all is in memory.
     paths -- globs of the paths that are guarded (POST only).
     max_body -- bytes; a larger body passes unjudged. A compressed one is judged by its bytes.
 
@@ -75,14 +76,14 @@ class LoopGuardMiddleware:
         max_body: int = MAX_BODY,
     ) -> None:
         self._app = app
-        self._guard = RequestGuard(url, breaker=breaker, transcript=transcript)
         self._header = session_header.lower().encode("latin-1")
         self._tenant = tenant
         if secret is None and tenant is None:
             if breaker or transcript or not resolve(url, policy=None, given={}).in_memory:
                 raise ConfigError("secret must be given where processes share sessions (or tenant=)")
             secret = secrets.token_bytes(32)
-        self._key = blake2b(secret.encode() if isinstance(secret, str) else secret or b"").digest()
+        self._secret = secret.encode() if isinstance(secret, str) else secret
+        self._guard = RequestGuard(url, breaker=breaker, transcript=transcript, secret=self._secret)
         self._is_guarded = re.compile("|".join(map(translate, paths))).match
         self._max_body = max_body
         self.seen: Counter[str] = Counter()
@@ -136,7 +137,7 @@ class LoopGuardMiddleware:
     def _digest_of_credentials(self, scope: Scope, headers: dict[bytes, bytes]) -> str:
         told = [name + b":" + headers[name] for name in _CREDENTIALS if name in headers]
         told += [b"key:" + key for key in parse_qs(scope.get("query_string", b"")).get(b"key", [])]
-        return blake2b(b"\n".join(told), digest_size=8, key=self._key).hexdigest()
+        return digest(b"\n".join(told).decode("latin-1"), self._secret)
 
     async def _read(self, receive: Receive) -> tuple[deque[Message], bytes | None]:
         """What was received, and the whole body; None where the caller hung up or the body is too large."""

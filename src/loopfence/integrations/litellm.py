@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from hashlib import blake2b
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from loopfence.context import current_session
 from loopfence.integrations._adapter import missing
 from loopfence.integrations._requests import Refusal, RequestGuard, session_of
+from loopfence.signature import digest
 
 try:
     from litellm.exceptions import BadRequestError, ModifyResponseException, ServiceUnavailableError
@@ -45,6 +46,8 @@ class LoopGuardHook(CustomLogger):
     session -- a callable of the request's data; by default LiteLLM's session (`litellm_session_id`,
         `metadata.session_id`, or a session header of the proxy), then `with loopfence.session(id)`. Without
         a session a request is not guarded. In the proxy sessions are kept apart by the caller's key.
+    secret -- keys the digests of keys and requests, so that whoever can read Redis cannot confirm a guess at them; one
+        for all processes that share sessions.
 
     `litellm.completion`, the synchronous one, runs no hook that could stop it. What LiteLLM's router repeats by itself
     counts like any other request.
@@ -58,9 +61,11 @@ class LoopGuardHook(CustomLogger):
         transcript: TranscriptGuard | None = None,
         answer: Literal["error", "message"] = "error",
         session: Callable[[Mapping[str, Any]], str | None] | None = None,
+        secret: str | bytes | None = None,
     ) -> None:
         super().__init__()
-        self._guard = RequestGuard(url, breaker=breaker, transcript=transcript)
+        self._secret = secret.encode() if isinstance(secret, str) else secret
+        self._guard = RequestGuard(url, breaker=breaker, transcript=transcript, secret=self._secret)
         self._answers = answer == "message"
         self._session = session or _session_of
 
@@ -71,7 +76,7 @@ class LoopGuardHook(CustomLogger):
         session = self._named(data)
         if session and call_type in GUARDED:
             key = str(getattr(user_api_key_dict, "api_key", None) or "")
-            tenant = blake2b(key.encode(), digest_size=8).hexdigest()
+            tenant = digest(sha256(key.encode()).hexdigest(), self._secret)
             refusal = await self._guard.judge_request(session_of(tenant, session), call_type, data)
             if refusal is not None:
                 if self._can_answer(call_type, data):

@@ -28,6 +28,8 @@ class TranscriptGuard:
     def __init__(self, url: str | None = None, *, policy: Policy | None = None, **settings: Any) -> None:
         stated = AsyncLoopGuard(url, policy=policy, **settings).policy
         self._enforce = stated.enforce
+        secret = settings.get("secret")
+        self._secret = secret.encode() if isinstance(secret, str) else secret
         # The calls of a history have run, whatever the verdict: in shadow mode each of them can be reported.
         shadow = {"enforce": False, "tools": {USER_TURN: ToolRule(progress=True), **stated.tools}}
         self._guard = AsyncLoopGuard(url, policy=policy, **{**settings, **shadow})
@@ -49,7 +51,7 @@ class TranscriptGuard:
         seen = await session.snapshot()
         if seen.halted is not None:
             return await session.peek(USER_TURN)
-        events = events_of(request, self._guard.policy.window)
+        events = events_of(request, self._guard.policy.window, self._secret)
         if not events or not (seen.calls or any(event.is_call for event in events)):
             return None
         last = [event for event in events if event.turn == events[-1].turn]
