@@ -85,10 +85,7 @@ class StoreUnderTest:
         from loopfence import LoopGuard
 
         options = {**PATIENT, **options}
-        if self._fake is not None:
-            guard = LoopGuard(client=self.client(), **options)
-        else:
-            guard = LoopGuard(self.url, **options)
+        guard = LoopGuard(client=self.client(), **options) if self._fake is not None else LoopGuard(self.url, **options)
         self._to_close.append(guard)
         return guard
 

@@ -13,15 +13,17 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from loopfence.integrations._adapter import Adapter, Hooks, T, missing
+
+if TYPE_CHECKING:
+    from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
 try:
     import mcp_types as mt
     from mcp.server.auth.middleware.auth_context import get_access_token
     from mcp.server.auth.provider import AccessToken, principal_components
-    from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
     from mcp.server.extension import Extension
 except ImportError as error:
     raise missing("mcp", error) from error
