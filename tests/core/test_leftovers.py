@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 from counting import EDIT, OTHER, SEARCH, call, counts
 
-from loopfence import LoopGuard, ToolRule, signature
+from loopfence import LoopGuard, StoreError, ToolRule, signature
 
 if TYPE_CHECKING:
     from keyspace import Keys
 
     from conftest import StoreUnderTest
+    from servers import RedisServer
 
 EDIT_SIGNATURE = signature(*EDIT)
 HALTED_MS = 86_400_000
@@ -49,10 +51,33 @@ def test_a_halted_session_has_a_ttl_of_a_day(redis_store: StoreUnderTest, keys: 
     counts(session, SEARCH, *[SEARCH] * (by == "policy"))
     if by == "operator":
         session.halt("enough")
-    session.report(verdict, result="late")
+    for late in (lambda: session.report(verdict, result="late"), session.note_progress):
+        late()
+        assert keys.ttls() == dict.fromkeys(keys.all(), HALTED_MS)
     assert keys.ttls() == dict.fromkeys(keys.all(), HALTED_MS)
     call(session, OTHER)
     assert keys.ttls() == dict.fromkeys(keys.all(), HALTED_MS)
+
+
+def test_a_step_that_may_set_no_ttl_leaves_no_key(redis_server: RedisServer) -> None:
+    redis_server.admin.acl_setuser("timeless", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-pexpire"])
+    url = redis_server.url.replace("://", "://timeless:x@")
+    with LoopGuard(redis_server.url, timeout=10, on_outage="raise") as able:
+        able.session("recorded").check(*SEARCH, call_id="1")
+    before = redis_server.admin.keys()
+    for step in (
+        lambda session: session.check(*SEARCH),
+        lambda session: session.report_call(*SEARCH, call_id="1", result=1),
+        lambda session: session.note_progress(),
+        lambda session: session.halt("enough"),
+    ):
+        for name in ("recorded", "new"):
+            # A guard each: a refusal opens the breaker.
+            guard = LoopGuard(url, timeout=10, on_outage="raise", keep_args=True)
+            with guard, contextlib.suppress(StoreError):
+                step(guard.session(name))
+            assert sorted(redis_server.admin.keys()) == sorted(before)
+    redis_server.admin.acl_deluser("timeless")
 
 
 def test_a_longer_ttl_than_a_day_is_kept_when_halted(redis_store: StoreUnderTest, keys: Keys) -> None:
