@@ -7,6 +7,7 @@ import gc
 import multiprocessing
 import os
 import threading
+import time
 import warnings
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from proxy import Proxy
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from flavour import Flavour
     from servers import RedisServer
 
 THREADS = 32
@@ -130,6 +132,35 @@ def test_asyncio_run_twice_with_one_guard(newest_server: RedisServer) -> None:
         gc.collect()
     asyncio.run(guard.close())
     assert newest_server.admin.info("clients")["connected_clients"] == 1, "only the test's own client is left"
+
+
+def test_one_guard_in_the_loops_of_several_threads(newest_server: RedisServer) -> None:
+    guard = AsyncLoopGuard(newest_server.url, window=500, threshold=500, on_outage="raise", timeout=5)
+    totals: list[int] = []
+
+    async def work() -> None:
+        session = guard.session("s")
+        for _ in range(CALLS):
+            totals.append((await session.check("search")).total)
+
+    threads = [threading.Thread(target=lambda: asyncio.run(work())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(totals) == list(range(1, 4 * CALLS + 1))
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_workers_own_clock_does_not_matter(
+    hours: int, flavour: Flavour, newest_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = {"wait": {"pace": 60}}
+    session = flavour.guard(newest_server.url, max_age=60, tools=tools, on_outage="raise", timeout=5).session("s")
+    assert [session.check(tool).count for tool in ("search", "wait", "search", "wait")] == [1, 1, 2, 2]
+    true_time = time.time
+    monkeypatch.setattr(time, "time", lambda: true_time() + hours * 3600)
+    assert [session.check(tool).count for tool in ("search", "wait")] == [3, 3]
 
 
 async def test_500_tasks_on_one_loop(newest_server: RedisServer) -> None:
