@@ -28,6 +28,9 @@ try:
 except ImportError as error:
     raise missing("mcp", error) from error
 
+if TYPE_CHECKING:
+    from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+
 SESSION_META = "loopfence/session"
 SESSION_HEADER = "loopfence-session"
 _LEGACY_SESSION_HEADER = "mcp-session-id"
