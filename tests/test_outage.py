@@ -139,6 +139,14 @@ def test_a_corrupt_session_is_logged_once_and_opens_nothing(outage: Outage, capl
     assert outage.admit()
 
 
+def test_a_corrupt_session_that_is_the_probe_closes_it(outage: Outage, clock: Clock) -> None:
+    fail(outage)
+    clock.now += 1
+    outage.failed(CorruptSessionError("one is corrupt"), outage.admit())
+    assert outage.admit()
+    assert outage.admit()
+
+
 def test_a_refusal_opens_it_too(outage: Outage) -> None:
     outage.failed(StoreError("no permission"), outage.admit())
     assert not outage.admit()

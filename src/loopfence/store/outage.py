@@ -94,12 +94,13 @@ class Outage:
             self.local.clear()
             log.warning("loopfence: Redis answers again")
 
-    def failed(self, error: StoreError, admitted: int | None = None) -> None:
+    def failed(self, error: StoreError, admitted: int) -> None:
         """The call that was admitted in this round failed; raises its error where the policy is to raise."""
         if isinstance(error, CorruptSessionError):
+            self.succeeded()  # it is one session that is ill: Redis itself answers
             if self._is_new(str(error)):
                 log.error("loopfence: %s; until then on_outage=%r decides on it", error, self.on_outage)
-        elif self._trip(self._round if admitted is None else admitted):
+        elif self._trip(admitted):
             log.error("loopfence: %s; on_outage=%r decides until Redis answers again", error, self.on_outage)
         if self.on_outage == "raise":
             raise error
