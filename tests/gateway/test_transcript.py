@@ -363,20 +363,28 @@ async def test_nobody_is_refused_because_a_report_overtook_its_call(newest_serve
     await client.aclose()
 
 
-async def test_a_request_costs_a_look_and_one_burst_and_a_repeated_one_a_single_step_more(
-    newest_server: RedisServer,
-) -> None:
-    def steps() -> int:
-        return newest_server.admin.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"]
+async def test_what_a_request_costs(newest_server: RedisServer) -> None:
+    spent = 0
 
-    guard, history = TranscriptGuard(newest_server.url), numbered(["Read.", *[Ran(args={"q": n}) for n in range(30)]])
-    await guard.check("s", chat(history[:-1]))
-    before = steps()
-    await guard.check("s", chat(history))
-    assert steps() - before == 1 + 3
-    await guard.check("s", chat(history))
-    assert steps() - before == 1 + 3 + 1 + 1
-    await guard.close()
+    def steps() -> int:
+        nonlocal spent
+        before, spent = spent, newest_server.admin.info("commandstats")["cmdstat_evalsha"]["calls"]
+        return spent - before
+
+    one, other = TranscriptGuard(newest_server.url), TranscriptGuard(newest_server.url)
+    history = numbered(["Read.", *[Ran(args={"q": n}) for n in range(40)]])
+    await one.check("s", chat(history[:-2]))
+    steps()
+    await one.check("s", chat(history[:-1]))
+    assert steps() == 3, "a history that has grown: record, report, judge"
+    await other.check("s", chat(history))
+    assert steps() == 1 + 3, "the same on a proxy that has not seen it: a look before"
+    await one.check("s", chat(history))
+    assert steps() == 3
+    await other.check("s", chat(history))
+    assert steps() == 1 + 1, "a history that is sent again: a look, judge"
+    await one.close()
+    await other.close()
 
 
 @pytest.mark.parametrize(

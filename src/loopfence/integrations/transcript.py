@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
 from typing import TYPE_CHECKING, Any
 
 from loopfence.aio import AsyncLoopGuard, AsyncSession
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping, Sequence
 
     from loopfence.policy import Policy
+
+_GLANCE = 4
+"""Events that are read of a history which may have grown by one turn only."""
+_REMEMBERED = 10_000
 
 
 class TranscriptGuard:
@@ -32,6 +37,10 @@ class TranscriptGuard:
         self._secret = secret.encode() if isinstance(secret, str) else secret
         # The calls of a history have run, whatever the verdict: in shadow mode each of them can be reported.
         shadow = {"enforce": False, "tools": {USER_TURN: ToolRule(progress=True), **stated.tools}}
+        self._entered: dict[str, str] = {}
+        # A client of the user's own and a cluster's have many connections, on which steps overtake each other.
+        address = url or os.environ.get("LOOPFENCE_URL", "")
+        self._keeps_order = settings.get("client") is None and not address.startswith("redis+cluster://")
         self._guard = AsyncLoopGuard(url, policy=policy, **{**settings, **shadow})
 
     @property
@@ -48,6 +57,35 @@ class TranscriptGuard:
         A request that was seen before is judged again and not counted again. ConfigError: the session's id is bad.
         """
         session = self._guard.session(session_id)
+        verdict = await self._at_a_glance(session, request) or await self._looked_up(session, request)
+        if verdict is None:
+            return None
+        if verdict.level is Level.STOP and verdict.rule == "repeat" and self._enforce:
+            await session.halt(verdict.text)
+        allowed = verdict.level < Level.BLOCK or (not self._enforce and verdict.rule != "halted")
+        return dataclasses.replace(verdict, allowed=allowed)
+
+    async def close(self) -> None:
+        """Close the connections that the guard made; may be called twice."""
+        await self._guard.close()
+
+    async def _at_a_glance(self, session: AsyncSession, request: Mapping[str, Any]) -> Verdict | None:
+        """The verdict on a history that has grown by one turn since this proxy saw it, in one exchange with the store.
+
+        None where it is another history, and before anybody is refused: then the store is asked what it knows.
+        """
+        events = events_of(request, _GLANCE, self._secret)
+        last = [event for event in events if event.turn == events[-1].turn]
+        if len(last) == len(events) or self._entered.get(session.id) != events[-len(last) - 1].call_id:
+            return None
+        verdict = await _judged(session, last, {})
+        if verdict.level >= Level.BLOCK:
+            return None
+        self._remember(session, last)
+        return verdict
+
+    async def _looked_up(self, session: AsyncSession, request: Mapping[str, Any]) -> Verdict | None:
+        """The verdict on any history: what the store does not know of it is entered first."""
         seen = await session.snapshot()
         if seen.halted is not None:
             return await session.peek(USER_TURN)
@@ -58,14 +96,21 @@ class TranscriptGuard:
         reported = {call.call_id: call.reported for call in seen.calls}
         await self._catch_up(session, events, last, reported)
         verdict = await _judged(session, last, reported)
-        if verdict.level is Level.STOP and verdict.rule == "repeat" and self._enforce:
-            await session.halt(verdict.text)
-        allowed = verdict.level < Level.BLOCK or (not self._enforce and verdict.rule != "halted")
-        return dataclasses.replace(verdict, allowed=allowed)
+        if verdict.level >= Level.BLOCK:
+            # A report may have overtaken its call on its way, and be lost: nobody is refused because of that.
+            for event in last:
+                await _reported(session, event)
+            verdict = _chosen([await _recorded(session, event) for event in last])
+        self._remember(session, last)
+        return verdict
 
-    async def close(self) -> None:
-        """Close the connections that the guard made; may be called twice."""
-        await self._guard.close()
+    def _remember(self, session: AsyncSession, last: list[Event]) -> None:
+        """Keep in mind how far the history was entered with certainty."""
+        self._entered.pop(session.id, None)
+        if self._keeps_order and all(event.is_over for event in last):
+            self._entered[session.id] = last[-1].call_id
+        if len(self._entered) > _REMEMBERED:
+            del self._entered[next(iter(self._entered))]
 
     async def _catch_up(
         self, session: AsyncSession, events: list[Event], last: list[Event], reported: Mapping[str, bool]
@@ -98,14 +143,8 @@ async def _judged(session: AsyncSession, last: list[Event], reported: Mapping[st
         if not reported.get(event.call_id):
             steps += [_recorded(session, event), _reported(session, event)]
     steps += [_recorded(session, event) for event in last]
-    # All at once: a guard's own connection keeps their order, and they take the time of one.
-    verdict = _chosen((await asyncio.gather(*steps))[-len(last) :])
-    if verdict.level < Level.BLOCK:
-        return verdict
-    # On a client with many connections a report may have overtaken its call, and be lost: nobody is refused for that.
-    for event in last:
-        await _reported(session, event)
-    return _chosen([await _recorded(session, event) for event in last])
+    # All at once: one connection keeps their order, and they take the time of one.
+    return _chosen((await asyncio.gather(*steps))[-len(last) :])
 
 
 def _chosen(verdicts: Sequence[Verdict]) -> Verdict:
