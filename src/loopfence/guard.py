@@ -146,7 +146,7 @@ class LoopGuard(Configured, Session, Closing):
         return Session(self._engine, self._store, self._engine.name(session_id))
 
     def record_many(self, calls: Iterable[tuple[str, str, Any]]) -> list[Verdict]:
-        """Record many (session id, tool, args) in one round trip; verdicts in the same order.
+        """Record many (session id, tool, args), 100 in one round trip; verdicts in the same order.
 
         Each is one atomic step, the batch is none. As `check`, it never raises on a loop; bad input in any of them
         raises before anything is sent.

@@ -271,3 +271,10 @@ def test_threads_with_more_tools_than_are_remembered_do_not_disturb_each_other()
 
     in_threads(4, work)
     assert len(session) == 6000
+
+
+def test_a_batch_of_any_size_is_recorded_in_round_trips_that_keep_to_the_timeout(store: Any) -> None:
+    guard = store.guard(threshold=4, window=1000, session="run")
+    verdicts = guard.record_many([("run", "read", {"page": number % 100}) for number in range(350)])
+    assert [verdict.count for verdict in verdicts] == [number // 100 + 1 for number in range(350)]
+    assert len(guard) == 350

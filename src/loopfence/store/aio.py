@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from loopfence.errors import StoreError
 from loopfence.store.faults import FAILURES, corrupt, raised, translate
 from loopfence.store.keys import session_of, session_pattern
-from loopfence.store.scripts import Command, Commands, text_of
+from loopfence.store.scripts import Command, Commands, batched, text_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -73,9 +74,12 @@ class AsyncRedisStore:
     async def record_many(self, calls: list[Call]) -> list[Tally]:
         if len(calls) < 2 or any(call.exempt for call in calls):
             return [await self.record(call) for call in calls]
-        commands = [self._commands.record(call) for call in calls]
-        local = self._outage.local.record
-        return await self._ask_many(commands, lambda index: self._outage.tally(calls[index], local))
+        tallies: list[Tally] = []
+        for batch in batched(calls):
+            commands = [self._commands.record(call) for call in batch]
+            instead = partial(self._outage.tally_of, batch)
+            tallies += await self._ask_many(commands, instead)
+        return tallies
 
     async def peek(self, call: Call) -> Tally:
         local = self._outage.local.peek

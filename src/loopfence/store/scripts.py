@@ -11,9 +11,11 @@ from loopfence.store.keys import session_keys
 from loopfence.store.tally import Call, Contents, Entry, Report, Streak, Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 Reply = TypeVar("Reply")
+MAX_BATCH = 100
+"""Steps that share one round trip, and one timeout."""
 
 
 def _folder() -> Path:
@@ -80,6 +82,12 @@ def _packed(values: tuple[str | int, ...]) -> bytes:
 @lru_cache(maxsize=64)
 def _head(sha: str, keys: int, arguments: int) -> bytes:
     return b"*%d\r\n" % (3 + keys + arguments) + b"".join(map(_argument, ("EVALSHA", sha, keys)))
+
+
+def batched(calls: list[Call]) -> Iterator[list[Call]]:
+    """Batches that one timeout is enough for."""
+    for start in range(0, len(calls), MAX_BATCH):
+        yield calls[start : start + MAX_BATCH]
 
 
 def scan_step(cursor: int, pattern: str) -> bytes:
