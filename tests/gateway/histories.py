@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from loopfence import Level
+    from loopfence.integrations.transcript import TranscriptGuard
 
 
 @dataclass(frozen=True)
@@ -97,3 +101,18 @@ def ollama(steps: list[Step]) -> dict[str, Any]:
 
 def _calls(step: Ran | list[Ran]) -> list[Ran]:
     return step if isinstance(step, list) else [step]
+
+
+LOOP: list[Step] = ["Find it.", Ran(), Ran(), Ran()]
+
+
+async def sent(guard: TranscriptGuard, steps: list[Step], form: Any = chat) -> list[Level]:
+    """The levels of a growing history's requests, one after each step."""
+    history = numbered(steps)
+    verdicts = [await guard.check("s", form(history[: n + 1])) for n in range(len(history))]
+    return [verdict.level for verdict in verdicts if verdict is not None]
+
+
+async def window(guard: TranscriptGuard) -> list[str]:
+    """The call ids in the session's window, oldest first."""
+    return [call.call_id for call in (await guard._guard.session("s").snapshot()).calls]
