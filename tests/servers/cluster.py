@@ -101,7 +101,7 @@ class Cluster:
 
     @staticmethod
     def _is_ok(node: RedisServer) -> bool:
-        return b"cluster_state:ok" in _raw(node, "CLUSTER INFO")
+        return node.admin.execute_command("CLUSTER INFO")["cluster_state"] == "ok"
 
     def _form(self) -> None:
         first = self.nodes[0]
@@ -122,10 +122,14 @@ class Cluster:
 
     def _wait_known(self) -> None:
         deadline = time.monotonic() + FORM_SECONDS
-        while any(_raw(node, "CLUSTER NODES").count(b" connected") < len(self.nodes) for node in self.nodes):
+        while not all(self._knows_all(node) for node in self.nodes):
             if time.monotonic() > deadline:
                 raise ServerStartError("cluster nodes did not meet")
             time.sleep(0.05)
+
+    def _knows_all(self, node: RedisServer) -> bool:
+        known = node.admin.execute_command("CLUSTER NODES").values()
+        return sum(other["connected"] for other in known) == len(self.nodes)
 
     def _wait_replicas(self) -> None:
         deadline = time.monotonic() + FORM_SECONDS
@@ -134,13 +138,3 @@ class Cluster:
                 if time.monotonic() > deadline:
                     raise ServerStartError(f"{replica!r} did not follow its master")
                 time.sleep(0.05)
-
-
-def _raw(node: RedisServer, command: str) -> bytes:
-    """The reply as the server sent it: redis-py would turn this one into a dict."""
-    connection = node.admin.connection_pool.get_connection()
-    try:
-        connection.send_command(*command.split())
-        return connection.read_response()
-    finally:
-        node.admin.connection_pool.release(connection)

@@ -182,7 +182,7 @@ class RedisServer:
             if not self.alive:
                 raise ServerStartError(f"{self.binary.path} ended at once:\n{self.log()}")
             with contextlib.suppress(redis.ConnectionError, redis.TimeoutError):
-                if self.admin.ping():
+                if self.socket.exists() and self.admin.ping():
                     return
             time.sleep(0.01)
         raise ServerStartError(f"{self.binary.path} did not answer in {seconds:g} s:\n{self.log()}")

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from loopfence.store.cluster import Address
     from loopfence.store.links import Link
 
+_CONNECTION_OPTIONS = inspect.signature(redis.connection.AbstractConnection).parameters
+# What keeps redis-py from telling its name and version when it connects; older releases spell it otherwise.
+_UNNAMED = dict.fromkeys({"driver_info"} & set(_CONNECTION_OPTIONS) or {"lib_name", "lib_version"})
 MAX_CONNECTIONS = 10_000
 """For one node of a cluster; redis-py's default of 100 raises when as many threads call at a time."""
 
@@ -100,7 +103,7 @@ def _options(settings: Settings, *, asynchronous: bool) -> dict[str, Any]:
         "socket_connect_timeout": timeout,
         "retry": retry(NoBackoff(), 0),
         "protocol": 2,
-        "driver_info": None,
+        **_UNNAMED,
     }
 
 
