@@ -1,4 +1,4 @@
-"""Ids for calls that were given none: short, and unique in every process, forks included."""
+"""Ids for calls that were given none: nine characters, unique in every process, forks included."""
 
 from __future__ import annotations
 
@@ -7,22 +7,31 @@ import os
 from binascii import b2a_base64
 
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
+_DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+_PAIRS = [first + second for first in _DIGITS for second in _DIGITS]
 
 
 class _Ids:
+    """42 random bits, then the place among the 4,096 ids that share them. Short: Redis stores every one."""
+
     def __init__(self) -> None:
         self._renew()
         if hasattr(os, "register_at_fork"):
-            # A forked child must not go on with its parent's numbers.
+            # A forked child must not go on with its parent's ids.
             os.register_at_fork(after_in_child=self._renew)
 
     def _renew(self) -> None:
-        self._prefix = b2a_base64(os.urandom(6), newline=False).translate(_URL_SAFE).decode()
-        self._numbers = itertools.count()
+        prefix = b2a_base64(os.urandom(6), newline=False).translate(_URL_SAFE).decode()[:7]
+        self._block = prefix, itertools.count()
 
     def new(self) -> str:
-        """48 random bits of the process, then a number: at most 16 characters in the first 4 billion calls."""
-        return f"{self._prefix}{next(self._numbers):x}"
+        while True:
+            # Read once: another thread may renew the block in the middle.
+            prefix, numbers = self._block
+            number = next(numbers)
+            if number < len(_PAIRS):
+                return prefix + _PAIRS[number]
+            self._renew()
 
 
 new_id = _Ids().new
