@@ -96,10 +96,9 @@ async def _async_rows(url: str, calls: int, repeats: int) -> list[Row]:
         one.append(await per_await(lambda index: alone.check("search", {"page": index % 50}), calls))
         sets.append(await per_await(lambda index: plain.set(f"bench:{index % 50}", "value", ex=60), calls))
     sha = await plain.script_load(RECORD.text)
-    before = len(await plain.client_list())
-    async with AsyncLoopGuard(url, timeout=TIMEOUT) as another:
+    async with AsyncLoopGuard(f"{url}?client_name=counted", timeout=TIMEOUT) as another:
         await throughput(lambda task, index: _record(another, task, index), calls)
-        used = len(await plain.client_list()) - before
+        used = sum(client["name"] == "counted" for client in await plain.client_list())
     ours, theirs = [], []
     for _ in range(repeats + 1):
         ours.append(await throughput(lambda task, index: _record(guard, task, index), calls))
