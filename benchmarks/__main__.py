@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 # The servers of the tests serve the benchmarks as well.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from benchmarks import hooks, local_rows, redis_rows
+from benchmarks import gateway, hooks, local_rows, redis_rows
 from servers import RedisServer, find_binaries
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def _groups(url: str, *, quick: bool) -> dict[str, Callable[[], Iterable[Row]]]:
         "process": partial(local_rows.process_rows, url, quick=quick),
     }
     if not quick:
+        groups["gateway"] = partial(gateway.gateway_rows, url, quick=quick)
         groups["hooks"] = partial(hooks.hook_rows, url, quick=quick)
         groups["fleet"] = partial(redis_rows.fleet_rows, url)
     return groups

@@ -38,6 +38,7 @@ def server() -> Iterator[RedisServer]:
 
 
 def test_every_block_is_of_a_kind_that_is_run_here() -> None:
+    assert len(blocks("python")) == 3
     languages = re.findall(r"^```(\w+)$", README, re.MULTILINE)
     assert set(languages) <= {"python", "bash", "toml", "text"}
 
@@ -57,6 +58,17 @@ def test_the_shorter_forms_run_as_they_stand() -> None:
     names: dict[str, Any] = {}
     exec(blocks("python")[1], names)
     assert asyncio.run(names["book"]("LH 400")) == "booked LH 400"
+
+
+def test_the_celery_recipe_counts_a_redelivered_task_once(server: RedisServer) -> None:
+    names: dict[str, Any] = {"TOOLS": {"search": lambda query: f"nothing on {query}"}, "__name__": "readme"}
+    exec(blocks("python")[2].replace("redis://localhost:6379/0", server.url), names)
+    call_tool, arguments = names["call_tool"], ("run-9", "search", {"query": "tea"})
+    for task_id in ("task-1", "task-1", "task-2"):
+        assert call_tool.apply(arguments, task_id=task_id).get() == "nothing on tea"
+    assert call_tool.apply(arguments, task_id="task-3").get().startswith("This call was not run.")
+    assert [call.call_id for call in names["guard"].session("run-9").snapshot().calls] == ["task-1", "task-2", "task-3"]
+    names["guard"].close()
 
 
 def table_rows() -> list[tuple[str, str, str]]:
