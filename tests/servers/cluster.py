@@ -10,8 +10,6 @@ from servers.process import RedisServer, ServerStartError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import redis
-
     from servers.binaries import Binary
 
 SLOTS = 16384
@@ -54,10 +52,18 @@ class Cluster:
 
     def master_of(self, slot: int) -> RedisServer:
         """The node that serves a slot now, as a live node sees it."""
-        for first, last, (_, port, *_), *_ in self._view().execute_command("CLUSTER SLOTS"):
+        return self.node_at(self._owner(next(self.live()), slot))
+
+    @staticmethod
+    def _owner(node: RedisServer, slot: int) -> int:
+        """The port of the slot's master, as `node` sees it."""
+        for first, last, (_, port, *_), *_ in node.admin.execute_command("CLUSTER SLOTS"):
             if first <= slot <= last:
-                return self.node_at(port)
-        raise LookupError(f"no node serves slot {slot}")
+                return port
+        raise LookupError(f"{node!r} knows no node that serves slot {slot}")
+
+    def _masters(self) -> list[RedisServer]:
+        return [node for node in self.live() if node.admin.execute_command("ROLE")[0] == b"master"]
 
     def replica_of(self, master: RedisServer) -> RedisServer:
         for node in self.live():
@@ -81,9 +87,19 @@ class Cluster:
         while keys := source.admin.execute_command("CLUSTER GETKEYSINSLOT", slot, 1):
             source.admin.execute_command("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
             yield
-        for node in (target, source):
+        others = [node for node in self._masters() if node not in (target, source)]
+        for node in (target, source, *others):
             node.admin.execute_command("CLUSTER SETSLOT", slot, "NODE", target_id)
         yield
+        # gossip that was under way may undo an assignment: it is said again until all have agreed for a while
+        agreed = 0
+        while agreed < 10:
+            time.sleep(0.01)
+            agreed += 1
+            for node in (target, source, *others):
+                if self._owner(node, slot) != target.port:
+                    node.admin.execute_command("CLUSTER SETSLOT", slot, "NODE", target_id)
+                    agreed = 0
 
     def node_id(self, node: RedisServer) -> str:
         return node.admin.execute_command("CLUSTER MYID").decode()
@@ -95,9 +111,6 @@ class Cluster:
             if time.monotonic() > deadline:
                 raise ServerStartError(f"no cluster after {seconds:g} s: {[n.log(3) for n in self.live()]}")
             time.sleep(0.05)
-
-    def _view(self) -> redis.Redis:
-        return next(self.live()).admin
 
     @staticmethod
     def _is_ok(node: RedisServer) -> bool:
