@@ -79,10 +79,8 @@ def test_without_the_extra_one_line_names_it_and_check_works(newest_server, tmp_
 
 
 def test_a_reader_that_goes_away_gets_no_traceback(newest_server):
-    with LoopGuard(newest_server.url, on_outage="raise", timeout=5.0) as guard:
-        run = guard.session("s")
-        for number in range(2_000):
-            run.check("t", number)
+    with LoopGuard(newest_server.url, window=2_000, on_outage="raise", timeout=5.0) as guard:
+        guard.record_many([("s", "t", number) for number in range(2_000)])
     page = subprocess.Popen(
         [COMMAND, "show", "s", "--json", "--url", f"{newest_server.url}?window=2000"],
         stdout=subprocess.PIPE,
