@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loopfence.call_ids import new_id
-from loopfence.canonical import canonical_bytes
 from loopfence.errors import ConfigError
 from loopfence.policy import Limits, micros
 from loopfence.results import is_null, result_digest
 from loopfence.settings import UNSET, Settings
-from loopfence.signature import digest, digest_bytes, select_fields
+from loopfence.signature import args_bytes, digest, digest_bytes, select_fields
 from loopfence.store.keys import encode, encode_name
 from loopfence.store.tally import Call, Report, Tally
 from loopfence.verdict import BLOCK, STOP, Verdict, judge
@@ -199,7 +198,7 @@ class Engine:
         if limits.selects:
             args = select_fields(args, limits.rule.ignore, limits.rule.only)
         if self.settings.key is None:
-            form = b"{}" if args is None else canonical_bytes(args)
+            form = args_bytes(args)
         else:
             name, text = _checked_key(self.settings.key(tool, args))
             tool_key, form = encode_name("tool", name), text.encode("utf-8", "surrogatepass")

@@ -23,7 +23,12 @@ _NOTHING: Any = object()
 
 def canonical_args(args: Any) -> str:
     """The canonical JSON of a call's arguments; None, no arguments at all, is `{}`."""
-    return "{}" if args is None else canonical_json(args)
+    return args_bytes(args).decode()
+
+
+def args_bytes(args: Any) -> bytes:
+    """`canonical_args` as UTF-8, which is what a digest takes."""
+    return b"{}" if args is None else canonical_bytes(args)
 
 
 def default_key(tool: str, args: Any) -> tuple[str, str]:
@@ -46,7 +51,7 @@ def signature(tool: str, args: Any = None, *, secret: bytes | None = None) -> st
     """
     name = encode_name("tool", tool)
     # Not an f-string: that would ask an enum of names for its `__format__`.
-    return name + ":" + digest_bytes(b"{}" if args is None else canonical_bytes(args), secret)
+    return name + ":" + digest_bytes(args_bytes(args), secret)
 
 
 def digest_bytes(data: bytes, secret: bytes | None) -> str:
