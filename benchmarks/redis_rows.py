@@ -147,7 +147,7 @@ def evalsha_record(client: Any, sha: str, task: int, index: int) -> Any:
     """The same record through a redis-py client's pool, as one would send it by hand."""
     keys = session_keys("loopfence", f"bench-{task}")
     signature = f"search:{index:016x}"
-    return client.evalsha(sha, 4, *keys, signature, f"id{next(_ids)}", "", "search", 20, 0, 0, 0, "", 3_600_000)
+    return client.evalsha(sha, 4, *keys, signature, f"id{next(_ids)}", "search", 20, 3_600_000)
 
 
 def server_rows(url: str, *, quick: bool) -> Iterator[Row]:

@@ -41,7 +41,7 @@ RECORD, PEEK, REPORT, CONTROL, SNAPSHOT = (Script(name) for name in ("record", "
 
 
 class Command(NamedTuple, Generic[Reply]):
-    """One step to send, and how to read its reply. Its arguments are `varying`, then `fixed`."""
+    """One step to send, and how to read its reply. Its arguments are `varying`, `fixed`, then `last`."""
 
     script: Script
     keys: tuple[str, ...]
@@ -49,19 +49,21 @@ class Command(NamedTuple, Generic[Reply]):
     fixed: tuple[str | int, ...]
     """What is the same from call to call, and packed once."""
     parse: Callable[[Any], Reply]
+    last: tuple[str, ...] = ()
 
     def arguments(self, *, by_sha: bool) -> tuple[str | int, ...]:
         """What a client's `execute_command` takes."""
         script: tuple[str | int, ...] = ("EVALSHA", self.script.sha) if by_sha else ("EVAL", self.script.text)
-        return (*script, len(self.keys), *self.keys, *self.varying, *self.fixed)
+        return (*script, len(self.keys), *self.keys, *self.varying, *self.fixed, *self.last)
 
     def pack(self) -> bytes:
         """The EVALSHA as it goes over the wire."""
-        head = _head(self.script.sha, len(self.keys), len(self.varying) + len(self.fixed))
+        head = _head(self.script.sha, self.keys, len(self.varying) + len(self.fixed) + len(self.last))
         varying = "".join([f"${len(value)}\r\n{value}\r\n" for value in self.varying])
-        if not varying.isascii():
-            return b"".join((head, _packed(self.keys), *map(_argument, self.varying), _packed(self.fixed)))
-        return b"".join((head, _packed(self.keys), varying.encode(), _packed(self.fixed)))
+        # Names are encoded, so that the length in characters is that in bytes; an operator's reason is not.
+        middle = varying.encode() if varying.isascii() else b"".join(map(_argument, self.varying))
+        packed = head + middle + _packed(self.fixed)
+        return packed + b"".join(map(_argument, self.last)) if self.last else packed
 
     def pack_text(self) -> bytes:
         """The same as EVAL, for a server that does not know the script yet."""
@@ -79,9 +81,10 @@ def _packed(values: tuple[str | int, ...]) -> bytes:
     return b"".join(map(_argument, values))
 
 
-@lru_cache(maxsize=64)
-def _head(sha: str, keys: int, arguments: int) -> bytes:
-    return b"*%d\r\n" % (3 + keys + arguments) + b"".join(map(_argument, ("EVALSHA", sha, keys)))
+@lru_cache(maxsize=1024)
+def _head(sha: str, keys: tuple[str, ...], arguments: int) -> bytes:
+    words = ("EVALSHA", sha, len(keys), *keys)
+    return b"*%d\r\n" % (len(words) + arguments) + b"".join(map(_argument, words))
 
 
 def batched(calls: list[Call]) -> Iterator[list[Call]]:
@@ -116,9 +119,13 @@ class Commands:
     def record(self, call: Call) -> Command[Tally]:
         if call.exempt:
             return self.peek(call)
-        fixed = (call.tool, call.window, call.max_age, call.pace, call.stop, call.halt_reason, self._ttl)
-        varying = (call.signature, call.call_id, call.args or "")
-        return Command(RECORD, self._keys(self.namespace, call.session), varying, fixed, _tally)
+        fixed: tuple[str | int, ...] = (call.tool, call.window, self._ttl)
+        last = () if call.args is None else (call.args,)
+        # A server takes its time for every argument: those that say nothing are left out.
+        if last or call.max_age or call.pace or call.stop:
+            fixed = (*fixed, call.max_age, call.pace, call.stop, call.halt_reason)
+        keys = self._keys(self.namespace, call.session)
+        return Command(RECORD, keys, (call.signature, call.call_id), fixed, _tally, last)
 
     def peek(self, call: Call) -> Command[Tally]:
         fixed = (call.tool, call.window, call.max_age, call.pace)
