@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from loopfence.errors import ArgsError
-from loopfence.plain import MAX_STEPS, container_kind, plain_step, values_left
+from loopfence.plain import MAX_STEPS, container_kind, plain_step, shallow_values, values_left
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,6 +64,11 @@ def canonical_json(value: Any) -> str:
 
 def canonical_bytes(value: Any) -> bytes:
     """`canonical_json` as UTF-8, which is what a digest takes."""
+    if 0 < shallow_values(value) < MAX_VALUES:
+        try:
+            return orjson.dumps(value, None, _OPTIONS)
+        except orjson.JSONEncodeError:
+            pass  # a number past 64 bits, a lone surrogate, a key that is no text
     written, left = _written(value, MAX_VALUES)
     if left == 0:
         raise ArgsError(f"args: {_TOO_MANY}")

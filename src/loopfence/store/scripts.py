@@ -117,18 +117,19 @@ class Commands:
         self._keys = lru_cache(maxsize=1024)(session_keys)
 
     def record(self, call: Call) -> Command[Tally]:
-        if call.exempt:
+        session, signature, call_id, bounds, args = call
+        if bounds.exempt:
             return self.peek(call)
-        fixed: tuple[str | int, ...] = (call.tool, call.window, self._ttl)
-        last = () if call.args is None else (call.args,)
+        fixed: tuple[str | int, ...] = (bounds.tool, bounds.window, self._ttl)
+        last = () if args is None else (args,)
         # A server takes its time for every argument: those that say nothing are left out.
-        if last or call.max_age or call.pace or call.stop:
-            fixed = (*fixed, call.max_age, call.pace, call.stop, call.halt_reason)
-        keys = self._keys(self.namespace, call.session)
-        return Command(RECORD, keys, (call.signature, call.call_id), fixed, _tally, last)
+        if last or bounds.max_age or bounds.pace or bounds.stop:
+            fixed = (*fixed, bounds.max_age, bounds.pace, bounds.stop, bounds.halt_reason)
+        return Command(RECORD, self._keys(self.namespace, session), (signature, call_id), fixed, _tally, last)
 
     def peek(self, call: Call) -> Command[Tally]:
-        fixed = (call.tool, call.window, call.max_age, call.pace)
+        bounds = call.bounds
+        fixed = (bounds.tool, bounds.window, bounds.max_age, bounds.pace)
         return Command(PEEK, self._keys(self.namespace, call.session), (call.signature,), fixed, _tally)
 
     def report(self, report: Report) -> Command[None]:
