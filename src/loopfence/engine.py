@@ -44,12 +44,9 @@ class Question(NamedTuple):
     """A call on its way to the store, with what the verdict on it needs."""
 
     call: Call
-    session: str
-    name: str
-    """The tool's, as the caller gave it."""
-    call_id: str
     tool: Tool
-    progress: bool
+    verdict: dict[str, Any]
+    """The verdict so far: what is known before the store is asked. Its answer finds a processor that has slept."""
 
 
 class Engine:
@@ -75,8 +72,14 @@ class Engine:
         signature, form = self._sign(tool, name, args)
         kept = form[:MAX_KEPT_ARGS].decode("utf-8", "ignore") if self.settings.keep_args else None
         call = new(Call, (session.key, signature, member_id, tool.bounds, kept))
-        progress = tool.makes_progress and tool.limits.makes_progress(args)
-        return new(Question, (call, session.id, name, call_id, tool, progress))
+        verdict = tool.verdict.copy()
+        verdict["tool"] = name
+        verdict["signature"] = signature
+        verdict["session"] = session.id
+        verdict["call_id"] = call_id
+        if tool.makes_progress:
+            verdict["progress"] = tool.limits.makes_progress(args)
+        return new(Question, (call, tool, verdict))
 
     def ask_many(self, calls: Iterable[tuple[str, str, Any]]) -> list[Question]:
         """The requests for many (session id, tool, args)."""
@@ -84,32 +87,26 @@ class Engine:
 
     def answer(self, question: Question, tally: Tally) -> Verdict:
         """The verdict on a call, from what the store counted."""
-        call, session, name, call_id, tool, progress = question
+        _, tool, verdict = question
         repeats, total, size, failed, stagnant, halted, duplicate, source, degraded, _ = tally
-        fields = tool.verdict.copy()
-        fields["count"] = repeats
-        fields["total"] = total
-        fields["size"] = size
-        fields["tool"] = name
-        fields["signature"] = call.signature
-        fields["session"] = session
-        fields["call_id"] = call_id
-        fields["duplicate"] = duplicate
-        fields["source"] = source
-        fields["degraded"] = degraded
-        fields["progress"] = progress
-        fields["halted"] = halted
+        verdict["count"] = repeats
+        verdict["total"] = total
+        verdict["size"] = size
+        verdict["duplicate"] = duplicate
+        verdict["source"] = source
+        verdict["degraded"] = degraded
+        verdict["halted"] = halted
         if tool.bounds.exempt:
-            fields |= {"count": 0, "total": 0, "size": size - 1}
+            verdict |= {"count": 0, "total": 0, "size": size - 1}
         level, rule, limit = judge(self.policy, tally, tool.limits)
         if rule is not None:
             enforce = self.policy.enforce
-            fields |= {"level": level, "rule": rule, "limit": limit}
-            fields["allowed"] = level < BLOCK or (not enforce and rule != "halted")
-            fields["streak"] = failed if rule == "failures" else stagnant if rule == "stagnation" else 0
+            verdict |= {"level": level, "rule": rule, "limit": limit}
+            verdict["allowed"] = level < BLOCK or (not enforce and rule != "halted")
+            verdict["streak"] = failed if rule == "failures" else stagnant if rule == "stagnation" else 0
             if rule == "repeat" and level is STOP and enforce:
-                fields["halted"] = tool.bounds.halt_reason
-        return Verdict.of(fields)
+                verdict["halted"] = tool.bounds.halt_reason
+        return Verdict.of(verdict)
 
     def report(self, verdict: Verdict, result: Any, ok: bool) -> Report | None:  # noqa: FBT001 - as the caller names it
         """The report on a verdict's call, or None where there is nothing to report: it was not allowed to run."""
@@ -122,7 +119,8 @@ class Engine:
     def outcome(self, question: Question, result: Any, ok: bool) -> Report:  # noqa: FBT001 - as the caller names it
         """The report on a question's call, where no verdict is made of it."""
         session_key, signature, call_id, *_ = question.call
-        return self._report(session_key, signature, call_id, question.tool, question.progress, result, ok)
+        progress: bool = question.verdict["progress"]
+        return self._report(session_key, signature, call_id, question.tool, progress, result, ok)
 
     def report_call(
         self,
@@ -187,6 +185,7 @@ class Engine:
             "window": policy.window,
             "threshold": limits.threshold,
             "streak": 0,
+            "progress": False,
         }
         # Tool names come from a model: a bounded memory of them.
         if len(self._tools) >= _MAX_TOOLS:

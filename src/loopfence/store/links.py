@@ -118,6 +118,18 @@ class _Wire:
         self._replies = Replies()
 
 
+_links: weakref.WeakSet[WireLink] = weakref.WeakSet()
+
+
+def _leave_all_to_parent() -> None:
+    for link in _links:
+        link.leave_to_parent()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_all_to_parent)
+
+
 class WireLink:
     """One connection a thread, held: each step is done within one deadline."""
 
@@ -126,16 +138,19 @@ class WireLink:
         self._timeout = timeout
         self._mine = threading.local()
         self._all: weakref.WeakSet[_Wire] = weakref.WeakSet()
+        _links.add(self)
+
+    def leave_to_parent(self) -> None:
+        """What a forked child does: the connections are its parent's."""
+        self._mine = threading.local()
 
     def _wire(self) -> _Wire:
-        mine = self._mine
-        pid = os.getpid()
-        if getattr(mine, "pid", None) != pid:
-            # Also after a fork: the parent's connection is the parent's.
+        try:
+            wire: _Wire = self._mine.wire
+        except AttributeError:
             # Made from the pool's settings, and not of the pool: those run out.
-            mine.pid, mine.wire = pid, _Wire(self._pool.connection_class(**self._pool.connection_kwargs))
-            self._all.add(mine.wire)
-        wire: _Wire = mine.wire
+            wire = self._mine.wire = _Wire(self._pool.connection_class(**self._pool.connection_kwargs))
+            self._all.add(wire)
         return wire
 
     def send(self, command: Command[Any]) -> Any:

@@ -39,7 +39,10 @@ class Replies:
                 end = after + size
                 if len(data) < end + 2:
                     break
-                self._add(data[after:end], replies)
+                if self._open:
+                    self._add(data[after:end], replies)
+                else:
+                    replies.append(data[after:end])
                 after = end + 2
             elif kind in (_LIST, _PUSH) and (size := int(head)) > 0:
                 self._open.append((kind, [], size))

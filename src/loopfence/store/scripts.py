@@ -167,11 +167,17 @@ def _nothing(_: Any) -> None:
 
 
 def _tally(reply: Any) -> Tally:
+    return _tally_of(text_of(reply))
+
+
+# Most calls are answered with one of a few texts.
+@lru_cache(maxsize=4096)
+def _tally_of(text: str) -> Tally:
     try:
-        repeats, total, size, failed, stagnant, duplicate, halted = text_of(reply).split(" ", 6)
+        repeats, total, size, failed, stagnant, duplicate, halted = text.split(" ", 6)
         counted = int(repeats), int(total), int(size), int(failed), int(stagnant)
     except ValueError:
-        raise ValueError(f"no tally: {text_of(reply)[:80]!r}") from None
+        raise ValueError(f"no tally: {text[:80]!r}") from None
     return Tally(*counted, halted or None, duplicate == "1")
 
 
