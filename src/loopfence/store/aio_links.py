@@ -224,6 +224,7 @@ class AsyncWireLink:
         self._wires: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[_Wire]] = (
             weakref.WeakKeyDictionary()
         )
+        self.users: weakref.WeakSet[SharedLink] = weakref.WeakSet()
         self._latest: _Wire | None = None
         """The wire of the loop that asked last: most programs have one loop."""
 
@@ -307,6 +308,20 @@ class AsyncWireLink:
                 wire = opening.result()
                 wire.fail(redis.exceptions.ConnectionError("the guard was closed"))
                 await asyncio.wait([wire.life])
+
+
+class SharedLink:
+    """One guard's part in a link that all guards with the same URL share; its connection is closed with the last."""
+
+    def __init__(self, link: AsyncWireLink) -> None:
+        self._link = link
+        link.users.add(self)
+        self.send, self.send_many, self.scan = link.send, link.send_many, link.scan
+
+    async def close(self) -> None:
+        self._link.users.discard(self)
+        if not self._link.users:
+            await self._link.close()
 
 
 def _is_open(opening: asyncio.Task[_Wire]) -> bool:
