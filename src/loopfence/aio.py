@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from loopfence.snapshot import SessionSnapshot
     from loopfence.store.memory import Space
-    from loopfence.store.tally import AsyncStore, Report
+    from loopfence.store.tally import AsyncStore
     from loopfence.verdict import Verdict
 
 
@@ -45,17 +45,13 @@ class AsyncSession(SessionBase):
 
     async def report(self, verdict: Verdict, *, result: Any = UNSET, ok: bool = True) -> None:
         report = self._engine.report(verdict, result, ok)
-        if report is not None:
-            await self._tell(verdict.tool, report)
+        if report is not None and report.says_something:
+            await self._store.report(report)
 
     async def report_call(self, tool: str, args: Any, *, call_id: str, result: Any = UNSET, ok: bool = True) -> None:
-        await self._tell(tool, self._engine.report_call(self._named, tool, args, call_id, result, ok))
-
-    async def _tell(self, tool: str, report: Report) -> None:
-        if not self._engine.is_exempt(tool):
+        report = self._engine.report_call(self._named, tool, args, call_id, result, ok)
+        if report.says_something:
             await self._store.report(report)
-        elif report.progress and report.ok:
-            await self._store.progress(report.session, report.signature, f"{report.signature} {report.call_id}")
 
     async def note_progress(self) -> None:
         await self._store.progress(self._named.key, "", new_id())
@@ -110,7 +106,7 @@ class AsyncLoopGuard(Configured, AsyncSession, AsyncClosing):
 
     async def record_many(self, calls: Iterable[tuple[str, str, Any]]) -> list[Verdict]:
         questions = self._engine.ask_many(calls)
-        tallies = await self._store.record_many([question.call for question in questions])
+        tallies = await self._store.run([question.call for question in questions])
         return [self._engine.answer(*pair) for pair in zip(questions, tallies, strict=True)]
 
     def sessions(self) -> AsyncIterator[str]:

@@ -109,7 +109,7 @@ class Engine:
         return Verdict.of(verdict)
 
     def report(self, verdict: Verdict, result: Any, ok: bool) -> Report | None:  # noqa: FBT001 - as the caller names it
-        """The report on a verdict's call, or None where there is nothing to report: it was not allowed to run."""
+        """The report on a verdict's call; None where it was not allowed to run."""
         if not verdict.allowed:
             return None
         session_key, call_id = encode(verdict.session), _stored_id(verdict.call_id)
@@ -137,10 +137,6 @@ class Engine:
         progress = tool.limits.makes_progress(args)
         return self._report(session.key, signature, _stored_id(call_id), tool, progress, result, ok)
 
-    def is_exempt(self, name: str) -> bool:
-        """Whether calls of this tool are never counted."""
-        return self._tool(name).bounds.exempt
-
     def halt_reason(self, reason: str) -> str:
         """Check an operator's reason for a halt: a non-empty string; at most 500 characters of it are kept."""
         if not isinstance(reason, str) or not reason.strip():
@@ -164,7 +160,16 @@ class Engine:
         stagnates = known != "" and rule.progress is False and not is_null(result)
         bounds = tool.bounds
         return Report(
-            session_key, signature, call_id, bounds.tool, bounds.max_age, bool(ok), known, progress, stagnates
+            session_key,
+            signature,
+            call_id,
+            bounds.tool,
+            bounds.max_age,
+            bool(ok),
+            known,
+            progress,
+            stagnates,
+            bounds.exempt,
         )
 
     def _tool(self, name: str) -> Tool:

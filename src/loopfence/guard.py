@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from loopfence.aio import AsyncLoopGuard
     from loopfence.snapshot import SessionSnapshot
     from loopfence.store.memory import Space
-    from loopfence.store.tally import Report, Store
+    from loopfence.store.tally import Store
     from loopfence.verdict import Verdict
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -66,18 +66,14 @@ class Session(SessionBase):
         success after a failure), or one that has left the window. Writes the session's `state`.
         """
         report = self._engine.report(verdict, result, ok)
-        if report is not None:
-            self._tell(verdict.tool, report)
+        if report is not None and report.says_something:
+            self._store.report(report)
 
     def report_call(self, tool: str, args: Any, *, call_id: str, result: Any = UNSET, ok: bool = True) -> None:
         """`report` where the verdict is not at hand: in another process than the one that checked."""
-        self._tell(tool, self._engine.report_call(self._named, tool, args, call_id, result, ok))
-
-    def _tell(self, tool: str, report: Report) -> None:
-        if not self._engine.is_exempt(tool):
+        report = self._engine.report_call(self._named, tool, args, call_id, result, ok)
+        if report.says_something:
             self._store.report(report)
-        elif report.progress and report.ok:
-            self._store.progress(report.session, report.signature, f"{report.signature} {report.call_id}")
 
     def note_progress(self) -> None:
         """Say that something has moved: a new user turn, a compacted context, an outside event.
@@ -152,7 +148,7 @@ class LoopGuard(Configured, Session, Closing):
         raises before anything is sent.
         """
         questions = self._engine.ask_many(calls)
-        tallies = self._store.record_many([question.call for question in questions])
+        tallies = self._store.run([question.call for question in questions])
         return [self._engine.answer(*pair) for pair in zip(questions, tallies, strict=True)]
 
     def sessions(self) -> Iterator[str]:

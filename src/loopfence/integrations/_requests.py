@@ -7,6 +7,7 @@ import json
 import logging
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import quote
@@ -24,7 +25,7 @@ from loopfence.intent import (
 from loopfence.signature import canonical_json, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 _MAX_SESSION: Final = 256
 
@@ -78,8 +79,8 @@ class RequestGuard:
             request = llm_request(body)
             if request is not None:
                 with suppress(ArgsError):  # nested deeper than any request
-                    return await self._judge(session, request, request_fingerprint(path, request))
-            return await self._intent(session, intent_fingerprint(path, body))
+                    return await self._judge(session, request, partial(request_fingerprint, path, request))
+            return await self._intent(session, partial(intent_fingerprint, path, body))
         except Exception:
             log.exception("not guarded: judging a request to %s failed", path)
             return None
@@ -89,7 +90,7 @@ class RequestGuard:
         try:
             told = {name: request[name] for name in REQUEST_FIELDS if name in request}
             request = json.loads(canonical_json(told))
-            return await self._judge(session, request, intent_fingerprint_value(path, request))
+            return await self._judge(session, request, partial(intent_fingerprint_value, path, request))
         except ArgsError as error:
             log.warning("not guarded: a request to %s has no canonical form: %s", path, error)
             return None
@@ -103,18 +104,19 @@ class RequestGuard:
             if judge is not None:
                 await judge.close()
 
-    async def _judge(self, session: str, request: Mapping[str, Any], fingerprint: int) -> Refusal | None:
-        # Both see each request, whatever the other says; together they take the time of the slower one.
-        judges = self._intent(session, fingerprint), self._history(session, request)
-        by_intent, by_history = await asyncio.gather(*judges)
+    async def _judge(self, session: str, request: Mapping[str, Any], fingerprint: Callable[[], int]) -> Refusal | None:
+        # Both see each request, whatever the other says; the fingerprint is made while the store has the history.
+        judges = self._history(session, request), self._intent(session, fingerprint)
+        by_history, by_intent = await asyncio.gather(*judges)
         return by_intent or by_history
 
-    async def _intent(self, session: str, fingerprint: int) -> Refusal | None:
+    async def _intent(self, session: str, fingerprint: Callable[[], int]) -> Refusal | None:
         if self._breaker is None:
             return None
+        intent = fingerprint()
         if self._secret is not None:
-            fingerprint = int(digest(f"{fingerprint:016x}", self._secret), 16)
-        decision = await self._breaker.check(session, fingerprint)
+            intent = int(digest(f"{intent:016x}", self._secret), 16)
+        decision = await self._breaker.check(session, intent)
         if isinstance(decision, Allow):
             return None
         if decision.repeats <= self._breaker.max_repeats:

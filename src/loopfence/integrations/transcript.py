@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-import os
 from typing import TYPE_CHECKING, Any
 
 from loopfence.aio import AsyncLoopGuard, AsyncSession
@@ -13,9 +11,13 @@ from loopfence.policy import ToolRule
 from loopfence.verdict import Level, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
+    from loopfence.engine import Question
     from loopfence.policy import Policy
+    from loopfence.store.tally import Call, Report
+
+    Step = Call | Report
 
 _GLANCE = 4
 """Events that are read of a history which may have grown by one turn only."""
@@ -38,9 +40,6 @@ class TranscriptGuard:
         # The calls of a history have run, whatever the verdict: in shadow mode each of them can be reported.
         shadow = {"enforce": False, "tools": {USER_TURN: ToolRule(progress=True), **stated.tools}}
         self._entered: dict[str, str] = {}
-        # A client of the user's own and a cluster's have many connections, on which steps overtake each other.
-        address = url or os.environ.get("LOOPFENCE_URL", "")
-        self._keeps_order = settings.get("client") is None and not address.startswith("redis+cluster://")
         self._guard = AsyncLoopGuard(url, policy=policy, **{**settings, **shadow})
 
     @property
@@ -94,34 +93,25 @@ class TranscriptGuard:
             return None
         last = [event for event in events if event.turn == events[-1].turn]
         reported = {call.call_id: call.reported for call in seen.calls}
-        await self._catch_up(session, events, last, reported)
-        verdict = await _judged(session, last, reported)
-        if verdict.level >= Level.BLOCK:
-            # A report may have overtaken its call on its way, and be lost: nobody is refused because of that.
-            for event in last:
-                await _reported(session, event)
-            verdict = _chosen([await _recorded(session, event) for event in last])
+        missed = {event.call_id for event in self._missed(events, last, reported)}
+        before: list[Step] = []
+        for event in events[: len(events) - len(last)]:
+            question = _asked(session, event)
+            if event.call_id in missed:
+                before += [question.call, *_told(session, question, event)]
+            elif reported.get(event.call_id) is False:
+                before += _told(session, question, event)
+        verdict = await _judged(session, last, reported, before)
         self._remember(session, last)
         return verdict
 
     def _remember(self, session: AsyncSession, last: list[Event]) -> None:
         """Keep in mind how far the history was entered with certainty."""
         self._entered.pop(session.id, None)
-        if self._keeps_order and all(event.is_over for event in last):
+        if all(event.is_over for event in last):
             self._entered[session.id] = last[-1].call_id
         if len(self._entered) > _REMEMBERED:
             del self._entered[next(iter(self._entered))]
-
-    async def _catch_up(
-        self, session: AsyncSession, events: list[Event], last: list[Event], reported: Mapping[str, bool]
-    ) -> None:
-        """Record what happened before the last turn and the store does not know yet, and what came of it."""
-        missed = {event.call_id for event in self._missed(events, last, reported)}
-        for event in events[: len(events) - len(last)]:
-            if event.call_id in missed:
-                await _recorded(session, event)
-            if event.call_id in missed or reported.get(event.call_id) is False:
-                await _reported(session, event)
 
     def _missed(self, events: list[Event], last: list[Event], known: Mapping[str, bool]) -> list[Event]:
         """The events before the last turn that happened since the store last saw this history.
@@ -136,27 +126,36 @@ class TranscriptGuard:
         return [event for event in events[newest + 1 : len(events) - len(last)] if not limits(event.tool).pace]
 
 
-async def _judged(session: AsyncSession, last: list[Event], reported: Mapping[str, bool]) -> Verdict:
-    """The verdict on the last turn, recorded and reported, by what is known after its reports."""
-    steps: list[Coroutine[Any, Any, Any]] = []
-    for event in last:
+async def _judged(
+    session: AsyncSession, last: list[Event], reported: Mapping[str, bool], before: Sequence[Step] = ()
+) -> Verdict:
+    """The verdict on the last turn, recorded and reported, by what is known after its reports; `before` comes first.
+
+    All in one exchange with the store, which keeps the order of the steps.
+    """
+    questions = [_asked(session, event) for event in last]
+    steps = list(before)
+    for event, question in zip(last, questions, strict=True):
         if not reported.get(event.call_id):
-            steps += [_recorded(session, event), _reported(session, event)]
-    steps += [_recorded(session, event) for event in last]
-    # All at once: one connection keeps their order, and they take the time of one.
-    return _chosen((await asyncio.gather(*steps))[-len(last) :])
+            steps += [question.call, *_told(session, question, event)]
+    steps += [question.call for question in questions]
+    tallies = (await session._store.run(steps))[-len(last) :]  # noqa: SLF001 - of this package
+    return _chosen([session._engine.answer(*pair) for pair in zip(questions, tallies, strict=True)])  # noqa: SLF001
+
+
+def _asked(session: AsyncSession, event: Event) -> Question:
+    return session._engine.ask(session._named, event.tool, event.args, event.call_id)  # noqa: SLF001
+
+
+def _told(session: AsyncSession, question: Question, event: Event) -> list[Report]:
+    """The report of what came of a call, where that is known and says anything."""
+    if not event.is_over:
+        return []
+    report = session._engine.outcome(question, event.result, event.ok)  # noqa: SLF001
+    return [report] if report.says_something else []
 
 
 def _chosen(verdicts: Sequence[Verdict]) -> Verdict:
     """The verdict on a turn: an agent that also does something new in it is not stuck, unless it is to be stopped."""
     worst = max(verdicts, key=lambda each: each.level)
     return worst if worst.level is Level.STOP else min(verdicts, key=lambda each: each.level)
-
-
-async def _recorded(session: AsyncSession, event: Event) -> Verdict:
-    return await session.check(event.tool, event.args, call_id=event.call_id)
-
-
-async def _reported(session: AsyncSession, event: Event) -> None:
-    if event.is_over:
-        await session.report_call(event.tool, event.args, call_id=event.call_id, result=event.result, ok=event.ok)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from loopfence.errors import StoreError
 from loopfence.store.faults import FAILURES, corrupt, raised, translate
@@ -11,7 +11,7 @@ from loopfence.store.keys import session_of, session_pattern
 from loopfence.store.scripts import Command, Commands, batched, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from loopfence.store.aio_links import AsyncLink
     from loopfence.store.outage import Outage
@@ -71,15 +71,12 @@ class AsyncRedisStore:
         local = self._outage.local.record
         return await self._ask(self._commands.record(call), lambda: self._outage.tally(call, local))
 
-    async def record_many(self, calls: list[Call]) -> list[Tally]:
-        if len(calls) < 2 or any(call.bounds.exempt for call in calls):
-            return [await self.record(call) for call in calls]
-        tallies: list[Tally] = []
-        for batch in batched(calls):
-            commands = [self._commands.record(call) for call in batch]
-            instead = partial(self._outage.tally_of, batch)
-            tallies += await self._ask_many(commands, instead)
-        return tallies
+    async def run(self, steps: Sequence[Call | Report]) -> list[Any]:
+        answers: list[Any] = []
+        for batch in batched(steps):
+            instead = partial(self._outage.answer_to, batch)
+            answers += await self._ask_many([self._commands.step(step) for step in batch], instead)
+        return answers
 
     async def peek(self, call: Call) -> Tally:
         local = self._outage.local.peek

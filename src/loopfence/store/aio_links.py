@@ -13,7 +13,7 @@ import redis.exceptions
 from loopfence.store.faults import FAILURES, as_failure
 from loopfence.store.links import sentinel_pools
 from loopfence.store.replies import Replies
-from loopfence.store.scripts import scan_reply, scan_step
+from loopfence.store.scripts import pack_in_order, scan_reply, scan_step
 from loopfence.store.tries import Tries
 
 if TYPE_CHECKING:
@@ -120,6 +120,8 @@ class _Wire(asyncio.Protocol):
         self._patience = patience
         """Seconds without any reply, while some are due, after which the connection is given up."""
         self.loop = asyncio.get_running_loop()
+        self.known: set[str] = set()
+        """The scripts that its server was sent."""
         self._replies = Replies()
         self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
         self._outbox: list[bytes] = []
@@ -231,9 +233,9 @@ class AsyncWireLink:
     async def send(self, command: Command[Any]) -> Any:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout
-        (reply,) = await self._exchange([command.pack()], loop, deadline)
+        (reply,) = await self._exchange(lambda _: [command.pack()], loop, deadline)
         if isinstance(reply, redis.exceptions.NoScriptError):
-            (reply,) = await self._exchange([command.pack_text()], loop, deadline)
+            (reply,) = await self._exchange(lambda _: [command.pack_text()], loop, deadline)
         if isinstance(reply, Exception):
             raise reply
         return reply
@@ -241,35 +243,40 @@ class AsyncWireLink:
     async def send_many(self, commands: list[Command[Any]]) -> list[Any]:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout
-        replies = await self._exchange([command.pack() for command in commands], loop, deadline)
-        for index, reply in enumerate(replies):
-            if isinstance(reply, redis.exceptions.NoScriptError):
-                (replies[index],) = await self._exchange([commands[index].pack_text()], loop, deadline)
+        replies = await self._exchange(lambda wire: pack_in_order(commands, wire.known), loop, deadline)
+        late = [index for index, reply in enumerate(replies) if isinstance(reply, redis.exceptions.NoScriptError)]
+        if late:
+            again = await self._exchange(lambda _: [commands[index].pack_text() for index in late], loop, deadline)
+            for index, reply in zip(late, again, strict=True):
+                replies[index] = reply
         return replies
 
-    async def _exchange(self, steps: list[bytes], loop: asyncio.AbstractEventLoop, deadline: float) -> list[Any]:
-        """A reply (or the server's error) for each."""
+    async def _exchange(
+        self, pack: Callable[[_Wire], list[bytes]], loop: asyncio.AbstractEventLoop, deadline: float
+    ) -> list[Any]:
+        """A reply (or the server's error) for each step that is packed."""
         tries = None
         while True:
             try:
-                wire = self._latest
-                if wire is None or wire.loop is not loop or not wire.open:
-                    wire = self._latest = await self._connected(loop, deadline)
-                futures = wire.post(steps, deadline)
+                wire = await self._wire(loop, deadline)
+                futures = wire.post(pack(wire), deadline)
                 return [await futures[0]] if len(futures) == 1 else list(await asyncio.gather(*futures))
             except FAILURES as error:
                 tries = tries or Tries(deadline)
                 await asyncio.sleep(tries.pause(error))
 
-    async def _connected(self, loop: asyncio.AbstractEventLoop, deadline: float) -> _Wire:
+    async def _wire(self, loop: asyncio.AbstractEventLoop, deadline: float) -> _Wire:
         """This loop's open wire."""
-        opening = self._wires.get(loop)
-        if opening is None or (opening.done() and not _is_open(opening)):
-            opening = self._wires[loop] = loop.create_task(self._open())
-            # Whoever waits sees the error; nobody may be left by then.
-            opening.add_done_callback(lambda task: task.cancelled() or task.exception())
-        async with asyncio.timeout_at(deadline):
-            return await asyncio.shield(opening)
+        wire = self._latest
+        if wire is None or wire.loop is not loop or not wire.open:
+            opening = self._wires.get(loop)
+            if opening is None or (opening.done() and not _is_open(opening)):
+                opening = self._wires[loop] = loop.create_task(self._open())
+                # Whoever waits sees the error; nobody may be left by then.
+                opening.add_done_callback(lambda task: task.cancelled() or task.exception())
+            async with asyncio.timeout_at(deadline):
+                wire = self._latest = await asyncio.shield(opening)
+        return wire
 
     async def _open(self) -> _Wire:
         # A pool for this connection alone: what sentinels it asks on the way must not outlive the event loop.
@@ -290,7 +297,12 @@ class AsyncWireLink:
         cursor = 0
         while True:
             loop = asyncio.get_running_loop()
-            (reply,) = await self._exchange([scan_step(cursor, pattern)], loop, loop.time() + self._timeout)
+            deadline = loop.time() + self._timeout
+            (reply,) = await self._exchange(
+                lambda _: [scan_step(cursor, pattern)],  # noqa: B023 - called before the loop goes on
+                loop,
+                deadline,
+            )
             if isinstance(reply, Exception):
                 raise reply
             cursor, keys = scan_reply(reply)

@@ -13,11 +13,11 @@ import redis.exceptions
 from loopfence.store.bounded import clear_deadline, set_deadline
 from loopfence.store.faults import FAILURES, as_failure
 from loopfence.store.replies import Replies
-from loopfence.store.scripts import scan_reply, scan_step
+from loopfence.store.scripts import pack_in_order, scan_reply, scan_step
 from loopfence.store.tries import Tries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from loopfence.store.scripts import Command
 
@@ -90,24 +90,26 @@ class _Wire:
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
+        self.known: set[str] = set()
+        """The scripts that its server was sent."""
         self._replies = Replies()
 
-    def exchange(self, data: bytes, count: int) -> list[Any]:
-        """A reply, or the server's error, for each of the `count` steps in `data`."""
+    def exchange(self, steps: list[bytes]) -> list[Any]:
+        """A reply, or the server's error, for each step."""
         try:
             # redis-py's own connection has connected, secured and logged in; from then on its socket is ours.
             sock = self.connection._sock  # noqa: SLF001
             if sock is None:
                 self.connection.connect()
                 sock = self.connection._sock  # noqa: SLF001
-            sock.sendall(data)
+            sock.sendall(b"".join(steps))
             replies = self._replies.feed(sock.recv(_READ))
-            while len(replies) < count:
+            while len(replies) < len(steps):
                 replies += self._replies.feed(sock.recv(_READ))
         except BaseException as error:  # noqa: BLE001 - it is raised again
             self.close()
             raise as_failure(error) from None
-        if len(replies) > count:
+        if len(replies) > len(steps):
             self.close()
             raise redis.exceptions.InvalidResponse("what answered is no Redis (it says more than it was asked)")
         return replies
@@ -116,6 +118,7 @@ class _Wire:
         """Let go of the connection: a reply that comes late must never be taken for the next step's."""
         self.connection.disconnect()
         self._replies = Replies()
+        self.known.clear()
 
 
 _links: weakref.WeakSet[WireLink] = weakref.WeakSet()
@@ -156,9 +159,9 @@ class WireLink:
     def send(self, command: Command[Any]) -> Any:
         until = set_deadline(self._timeout)
         try:
-            (reply,) = self._exchange(command.pack(), 1, until)
+            (reply,) = self._exchange(lambda _: [command.pack()], until)
             if isinstance(reply, redis.exceptions.NoScriptError):
-                (reply,) = self._exchange(command.pack_text(), 1, until)
+                (reply,) = self._exchange(lambda _: [command.pack_text()], until)
         finally:
             clear_deadline()
         if isinstance(reply, Exception):
@@ -168,21 +171,23 @@ class WireLink:
     def send_many(self, commands: list[Command[Any]]) -> list[Any]:
         until = set_deadline(self._timeout)
         try:
-            replies = self._exchange(b"".join([command.pack() for command in commands]), len(commands), until)
-            for index, reply in enumerate(replies):
-                if isinstance(reply, redis.exceptions.NoScriptError):
-                    (replies[index],) = self._exchange(commands[index].pack_text(), 1, until)
+            replies = self._exchange(lambda wire: pack_in_order(commands, wire.known), until)
+            late = [index for index, reply in enumerate(replies) if isinstance(reply, redis.exceptions.NoScriptError)]
+            if late:
+                again = self._exchange(lambda _: [commands[index].pack_text() for index in late], until)
+                for index, reply in zip(late, again, strict=True):
+                    replies[index] = reply
         finally:
             clear_deadline()
         return replies
 
-    def _exchange(self, data: bytes, count: int, until: float) -> list[Any]:
-        """A reply (or the server's error) for each of the `count` steps in `data`."""
+    def _exchange(self, pack: Callable[[_Wire], list[bytes]], until: float) -> list[Any]:
+        """A reply (or the server's error) for each step that is packed."""
         wire = self._wire()
         tries = None
         while True:
             try:
-                return wire.exchange(data, count)
+                return wire.exchange(pack(wire))
             except FAILURES as error:
                 tries = tries or Tries(until)
                 time.sleep(tries.pause(error))
@@ -192,7 +197,7 @@ class WireLink:
         while True:
             until = set_deadline(self._timeout)
             try:
-                (reply,) = self._exchange(scan_step(cursor, pattern), 1, until)
+                (reply,) = self._exchange(lambda _: [scan_step(cursor, pattern)], until)  # noqa: B023 - called at once
             finally:
                 clear_deadline()
             if isinstance(reply, Exception):

@@ -8,14 +8,14 @@ import time
 import weakref
 from collections import OrderedDict
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from loopfence.store.keys import decode
 from loopfence.store.tally import Call, Contents, Entry, Report, Source, Streak, Tally, new
 from loopfence.store.window import Window
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 MAX_SESSIONS = 10_000
 NO_CUTOFF = -1
@@ -104,8 +104,15 @@ class MemoryStore:
         degraded = source == "local"
         return new(Tally, (repeats, total, size, failed, stagnant, halted, duplicate, source, degraded, False))
 
-    def record_many(self, calls: list[Call]) -> list[Tally]:
-        return [self.record(call) for call in calls]
+    def run(self, steps: Sequence[Call | Report]) -> list[Any]:
+        tallies: list[Tally | None] = []
+        for step in steps:
+            if isinstance(step, Call):
+                tallies.append(self.record(step))
+            else:
+                self.report(step)
+                tallies.append(None)
+        return tallies
 
     def peek(self, call: Call) -> Tally:
         with self._space.lock:
@@ -139,6 +146,9 @@ class MemoryStore:
             )
 
     def report(self, report: Report) -> None:
+        if report.exempt:
+            self.progress(report.session, report.signature, report.member)
+            return
         with self._space.lock:
             clock = self._now()
             window = self._find(report.session, clock)
@@ -254,8 +264,8 @@ class AsyncMemoryStore:
     async def record(self, call: Call) -> Tally:
         return self.store.record(call)
 
-    async def record_many(self, calls: list[Call]) -> list[Tally]:
-        return self.store.record_many(calls)
+    async def run(self, steps: Sequence[Call | Report]) -> list[Any]:
+        return self.store.run(steps)
 
     async def peek(self, call: Call) -> Tally:
         return self.store.peek(call)

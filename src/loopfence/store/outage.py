@@ -13,9 +13,10 @@ from loopfence.errors import CorruptSessionError, StoreError, StoreUnavailableEr
 from loopfence.store.tally import Call, OnOutage, Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from loopfence.store.memory import MemoryStore
+    from loopfence.store.tally import Report
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 30.0
@@ -132,9 +133,13 @@ class Outage:
         if self.on_outage == "raise":
             raise StoreUnavailableError("Redis is out; it is asked again in a moment")
 
-    def tally_of(self, calls: list[Call], index: int) -> Tally:
-        """The answer without Redis to one record of many."""
-        return self.tally(calls[index], self.local.record)
+    def answer_to(self, steps: Sequence[Call | Report], index: int) -> Tally | None:
+        """The answer without Redis to one step of many."""
+        step = steps[index]
+        if isinstance(step, Call):
+            return self.tally(step, self.local.record)
+        self.local.report(step)
+        return None
 
     def tally(self, call: Call, local: Callable[[Call], Tally]) -> Tally:
         """The answer to `call` without Redis."""

@@ -11,7 +11,7 @@ from loopfence.store.keys import session_keys
 from loopfence.store.tally import Call, Contents, Entry, Report, Streak, Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 Reply = TypeVar("Reply")
 MAX_BATCH = 100
@@ -87,10 +87,26 @@ def _head(sha: str, keys: tuple[str, ...], arguments: int) -> bytes:
     return b"*%d\r\n" % (len(words) + arguments) + b"".join(map(_argument, words))
 
 
-def batched(calls: list[Call]) -> Iterator[list[Call]]:
+def pack_in_order(commands: Sequence[Command[Any]], known: set[str]) -> list[bytes]:
+    """Steps as they go over one connection, whose server is known to have the scripts in `known` (added to here).
+
+    A server that does not know a script leaves its step out. Where steps build on each other, as a call and its report
+    do, the one that comes late would come in the wrong order: so their scripts go along where they may be news.
+    """
+    mixed = len({command.script.sha for command in commands}) > 1
+    packed = []
+    for command in commands:
+        sha = command.script.sha
+        packed.append(command.pack_text() if mixed and sha not in known else command.pack())
+        if mixed:
+            known.add(sha)
+    return packed
+
+
+def batched(steps: Sequence[Call | Report]) -> Iterator[Sequence[Call | Report]]:
     """Batches that one timeout is enough for."""
-    for start in range(0, len(calls), MAX_BATCH):
-        yield calls[start : start + MAX_BATCH]
+    for start in range(0, len(steps), MAX_BATCH):
+        yield steps[start : start + MAX_BATCH]
 
 
 def scan_step(cursor: int, pattern: str) -> bytes:
@@ -116,6 +132,9 @@ class Commands:
         self._ttl = ttl
         self._keys = lru_cache(maxsize=1024)(session_keys)
 
+    def step(self, step: Call | Report) -> Command[Any]:
+        return self.record(step) if isinstance(step, Call) else self.report(step)
+
     def record(self, call: Call) -> Command[Tally]:
         session, signature, call_id, bounds, args = call
         if bounds.exempt:
@@ -133,6 +152,8 @@ class Commands:
         return Command(PEEK, self._keys(self.namespace, call.session), (call.signature,), fixed, _tally)
 
     def report(self, report: Report) -> Command[None]:
+        if report.exempt:
+            return self.progress(report.session, report.signature, report.member)
         varying = (report.signature, report.call_id, report.result)
         flags = (int(report.ok), int(report.progress), int(report.stagnates))
         fixed = (report.tool, report.max_age, *flags, self._ttl)

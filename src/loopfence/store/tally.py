@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
 new = tuple.__new__
 """What a NamedTuple's constructor calls from Python, at three times the cost: for what is made on each call."""
@@ -58,6 +58,18 @@ class Report(NamedTuple):
     """The tool makes progress when it succeeds."""
     stagnates: bool
     """The result takes part in the stagnation streak (known, not null, no progress tool)."""
+    exempt: bool = False
+    """The call was never counted: all that can be told of it is its progress."""
+
+    @property
+    def says_something(self) -> bool:
+        """Whether a store has anything to note."""
+        return not self.exempt or (self.progress and self.ok)
+
+    @property
+    def member(self) -> str:
+        """The occurrence as it stands in the window."""
+        return f"{self.signature} {self.call_id}"
 
 
 class Tally(NamedTuple):
@@ -123,7 +135,9 @@ class Store(Protocol):
     """A synchronous store; every method raises StoreError only."""
 
     def record(self, call: Call) -> Tally: ...
-    def record_many(self, calls: list[Call]) -> list[Tally]: ...
+    def run(self, steps: Sequence[Call | Report]) -> list[Any]:
+        """Many steps in few exchanges: a Tally for each call that was recorded, None for each report."""
+
     def peek(self, call: Call) -> Tally: ...
     def report(self, report: Report) -> None: ...
     def progress(self, session: str, owner: str, token: str) -> None: ...
@@ -139,7 +153,7 @@ class AsyncStore(Protocol):
     """The awaitable twin of `Store`."""
 
     async def record(self, call: Call) -> Tally: ...
-    async def record_many(self, calls: list[Call]) -> list[Tally]: ...
+    async def run(self, steps: Sequence[Call | Report]) -> list[Any]: ...
     async def peek(self, call: Call) -> Tally: ...
     async def report(self, report: Report) -> None: ...
     async def progress(self, session: str, owner: str, token: str) -> None: ...
