@@ -132,7 +132,6 @@ class _History:
             "content": self.content,
             "output": self.content,
             "tool_calls": self._tool_calls,
-            "tool_call_id": self._answered,
         }
 
     def turns(self, turns: Any) -> Any:
@@ -150,7 +149,9 @@ class _History:
     def _turn(self, turn: dict[str, Any]) -> dict[str, Any]:
         told: dict[str, Any] = {}
         for name, value in turn.items():
-            if value is not None and value != [] and name != "cache_control":
+            if type(value) is str:  # most are, and are what they are
+                told[name] = self._answered(value) if name == "tool_call_id" else value
+            elif value is not None and value != [] and name != "cache_control":
                 form = self._forms.get(name)
                 told[name] = value if form is None else form(value)
         if _OF_ITEMS.isdisjoint(told):
@@ -191,7 +192,10 @@ class _History:
         return told
 
     def _tool_calls(self, calls: Any) -> Any:
-        return _each(calls, lambda call: _numbered(call, self._called))
+        return _each(calls, self._tool_call)
+
+    def _tool_call(self, call: dict[str, Any]) -> dict[str, Any]:
+        return _numbered(call, self._called)
 
     def _called(self, call_id: Any) -> Any:
         return self._calls.setdefault(call_id, len(self._calls)) if isinstance(call_id, str) else call_id

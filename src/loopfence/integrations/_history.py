@@ -15,7 +15,7 @@ from loopfence.signature import canonical_json, digest
 from loopfence.store.keys import MAX_NAME_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 USER_TURN: Final = "(user turn)"
 """The tool under which a user's message enters the window; no model can call a tool of this name."""
@@ -87,7 +87,7 @@ def _recent(messages: list[Any], most: int) -> list[_Named]:
         named = _named(messages[start:])
         before = named[:-most]
         ids = [item.id for _, _, item in named if isinstance(item, Call)]
-        alone = None not in ids and len(set(ids)) == len(ids) and not any(i in ids for i in _ids(messages[:start]))
+        alone = None not in ids and len(set(ids)) == len(ids) and not _stands_in(messages[:start], set(ids))
         # A turn is known by the call it follows: there must be one to see.
         if alone and any(isinstance(item, Call) for _, _, item in before):
             return named
@@ -112,15 +112,19 @@ def _named(messages: list[Any]) -> list[_Named]:
     return named
 
 
-def _ids(messages: list[Any]) -> Iterator[Any]:
-    """The tool-call ids in messages, read at a glance."""
+def _stands_in(messages: list[Any], ids: set[Any]) -> bool:
+    """Whether one of these tool-call ids stands in the messages, read at a glance."""
     for message in messages:
-        if isinstance(message, dict):
-            parts = message.get("tool_calls") or message.get("content")
-            if isinstance(parts, list):
-                yield from (part.get("id") for part in parts if isinstance(part, dict))
-            elif "call_id" in message and str(message.get("type")).endswith("_call"):
-                yield message["call_id"]
+        if not isinstance(message, dict):
+            continue
+        parts = message.get("tool_calls") or message.get("content")
+        if isinstance(parts, list):
+            for part in parts:
+                if isinstance(part, dict) and isinstance(found := part.get("id"), str) and found in ids:
+                    return True
+        elif isinstance(found := message.get("call_id"), str) and found in ids:
+            return True
+    return False
 
 
 def _siblings(item: Call, named: list[_Named]) -> list[Any]:
