@@ -11,7 +11,7 @@ import orjson
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from loopfence.canonical import canonical_json
+from loopfence.canonical import canonical_bytes, canonical_bytes_of_json, canonical_json
 from loopfence.errors import ArgsError
 from odd_values import REFUSED
 from value_types import Colour, Level, Name, Point, Query, Real, Text, nested
@@ -180,3 +180,8 @@ def test_nothing_but_an_args_error_escapes(value):
     value = fill(value)
     form = form_of(value)
     assert form is ArgsError or form_of([value, 2**80]) == f"[{form},{2**80}]"
+
+
+@given(JSON_VALUES)
+def test_the_short_way_for_parsed_json_writes_the_same(value):
+    assert canonical_bytes_of_json(value) == canonical_bytes(value)

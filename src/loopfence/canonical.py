@@ -76,11 +76,13 @@ def canonical_bytes(value: Any) -> bytes:
 
 
 def canonical_bytes_of_json(value: Any) -> bytes:
-    """`canonical_bytes` of what a strict JSON parser made: plain and without NaN, it needs no look at each value."""
+    """`canonical_bytes` of what a JSON parser made: it is plain, and mostly needs no look at each value."""
     try:
-        return orjson.dumps(value, None, _OPTIONS)
+        written = orjson.dumps(value, None, _OPTIONS)
     except orjson.JSONEncodeError:  # a number past 64 bits, a lone surrogate, very deep
         return canonical_bytes(value)
+    # Python's parser reads NaN, which orjson writes as null.
+    return canonical_bytes(value) if b"null" in written else written
 
 
 def _written(value: Any, most: int) -> tuple[bytes | None, int]:

@@ -128,6 +128,25 @@ def test_scripts_are_sent_by_their_digest_once_the_server_knows_them(redis_serve
     assert len({script.sha for script in SCRIPTS}) == len(SCRIPTS)
 
 
+@pytest.mark.parametrize("forgotten", [(), ("record",), ("report",), ("record", "report")])
+def test_steps_that_build_on_each_other_keep_their_order_on_a_server_without_the_scripts(
+    redis_server: RedisServer, forgotten: tuple[str, ...]
+) -> None:
+    admin = redis_server.connect()
+    admin.script_flush()
+    for script in (RECORD, REPORT):
+        if script.name not in forgotten:
+            admin.script_load(script.text)
+    with LoopGuard(redis_server.url, timeout=10, on_outage="raise", tools=TOOLS) as guard:
+        engine, session = guard._engine, guard.session("run")
+        edit, search = (engine.ask(session._named, *named, None) for named in (EDIT, SEARCH))
+        reports = [engine.outcome(question, "done", ok=True) for question in (edit, search)]
+        tallies = guard._store.run([edit.call, reports[0], search.call, reports[1], search.call])
+        # An edit reported after the search would have discounted it.
+        assert [tally and tally.repeats for tally in tallies] == [1, None, 1, None, 1]
+        assert session.check(*SEARCH).count == 2
+
+
 @pytest.mark.parametrize("decode_responses", [False, True])
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_a_users_own_client_is_taken_as_it_is(

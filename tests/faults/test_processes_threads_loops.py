@@ -248,6 +248,29 @@ async def test_async_closing_is_idempotent_and_leaves_no_warning(newest_server: 
     assert newest_server.admin.info("clients")["connected_clients"] == 1
 
 
+async def test_guards_of_one_url_share_a_connection_that_is_closed_with_the_last(newest_server: RedisServer) -> None:
+    def connections() -> int:
+        return sum(client["name"] == "shared" for client in newest_server.admin.client_list())
+
+    url = f"{newest_server.url}?client_name=shared"
+    one, other, slower = AsyncLoopGuard(url), AsyncLoopGuard(url, window=9), AsyncLoopGuard(url, timeout=3)
+    for guard in (one, other):
+        assert not (await guard.session("s").check("search")).degraded
+    assert connections() == 1
+    assert not (await slower.session("s").check("search")).degraded
+    assert connections() == 2
+    await slower.close()
+    await one.close()
+    await one.close()
+    assert connections() == 1
+    assert (await other.session("s").check("search")).total == 4
+    await other.close()
+    assert connections() == 0
+    assert (await one.session("s").check("search")).total == 5
+    await one.close()
+    assert connections() == 0
+
+
 def test_a_users_client_is_left_open(newest_server: RedisServer) -> None:
     with newest_server.connect() as client:
         with LoopGuard(client=client) as guard:
