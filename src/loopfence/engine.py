@@ -64,12 +64,11 @@ class Engine:
 
     def ask(self, session: Named, name: str, args: Any, call_id: str | None) -> Question:
         """The request for one call of the tool `name`. ConfigError, ArgsError: the input is bad, nothing was sent."""
-        tool = self._tool(name)
         if call_id is None:
             call_id = member_id = new_id()
         else:
             member_id = _stored_id(call_id)
-        signature, form = self._sign(tool, name, args)
+        tool, signature, form = self.sign(name, args)
         kept = form[:MAX_KEPT_ARGS].decode("utf-8", "ignore") if self.settings.keep_args else None
         call = new(Call, (session.key, signature, member_id, tool.bounds, kept))
         verdict = tool.verdict.copy()
@@ -80,6 +79,19 @@ class Engine:
         if tool.makes_progress:
             verdict["progress"] = tool.limits.makes_progress(args)
         return new(Question, (call, tool, verdict))
+
+    def sign(self, name: str, args: Any) -> tuple[Tool, str, bytes]:
+        """The tool `name`, the signature of a call of it, and the text of the arguments that was signed."""
+        tool = self._tool(name)
+        key, limits = tool.bounds.tool, tool.limits
+        if limits.selects:
+            args = select_fields(args, limits.rule.ignore, limits.rule.only)
+        if self.settings.key is None:
+            form = args_bytes(args)
+        else:
+            named, text = _checked_key(self.settings.key(name, args))
+            key, form = encode_name("tool", named), text.encode("utf-8", "surrogatepass")
+        return tool, f"{key}:{digest_bytes(form, self.settings.secret)}", form
 
     def ask_many(self, calls: Iterable[tuple[str, str, Any]]) -> list[Question]:
         """The requests for many (session id, tool, args)."""
@@ -132,8 +144,7 @@ class Engine:
         ok: bool,  # noqa: FBT001 - as the caller names it
     ) -> Report:
         """The report on a call of the tool `name` that another process recorded under `call_id`."""
-        tool = self._tool(name)
-        signature, _ = self._sign(tool, name, args)
+        tool, signature, _ = self.sign(name, args)
         progress = tool.limits.makes_progress(args)
         return self._report(session.key, signature, _stored_id(call_id), tool, progress, result, ok)
 
@@ -197,17 +208,6 @@ class Engine:
             self._tools.clear()
         self._tools[name] = tool = Tool(limits, bounds, rule.progress is not False, verdict)
         return tool
-
-    def _sign(self, tool: Tool, name: str, args: Any) -> tuple[str, bytes]:
-        key, limits = tool.bounds.tool, tool.limits
-        if limits.selects:
-            args = select_fields(args, limits.rule.ignore, limits.rule.only)
-        if self.settings.key is None:
-            form = args_bytes(args)
-        else:
-            named, text = _checked_key(self.settings.key(name, args))
-            key, form = encode_name("tool", named), text.encode("utf-8", "surrogatepass")
-        return f"{key}:{digest_bytes(form, self.settings.secret)}", form
 
 
 def _checked_key(named: Any) -> tuple[str, str]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
 from xxhash import xxh3_64_intdigest
 
 from loopfence.canonical import canonical_bytes, canonical_bytes_of_json
 from loopfence.errors import ArgsError
+from loopfence.parse import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,9 +32,6 @@ _TEXT_PARTS: Final = ("text", "input_text", "output_text")
 # Items that carry their own content, so that their id says nothing; other items are named by it.
 _ID_IS_TRANSPORT: Final = ("message", "reasoning", "function_call", "function_call_output",
                            "custom_tool_call", "custom_tool_call_output")  # fmt: skip
-
-_LONG_NUMBER: Final = b"0" * 20
-_DIGITS_TO_ZERO: Final = bytes.maketrans(b"123456789", b"0" * 9)
 
 _OF_ITEMS: Final = frozenset({"type", "id", "status", "call_id", "parts"})
 
@@ -62,8 +57,8 @@ def intent_fingerprint(path: str, body: bytes) -> int:
 def llm_request(body: bytes) -> dict[str, Any] | None:
     """The parsed body of an LLM request in any of the dialects; None for anything else."""
     try:
-        request = _parsed(body)
-    except (ValueError, RecursionError):
+        request = parse_json(body)
+    except ValueError:
         return None
     return request if isinstance(request, dict) and _is_llm_request(_asked(request)) else None
 
@@ -83,18 +78,6 @@ def request_fingerprint(path: str, request: dict[str, Any]) -> int:
     ArgsError where it is nested too deep.
     """
     return xxh3_64_intdigest(canonical_bytes_of_json([path, _intent(request)]))
-
-
-def _parsed(body: bytes) -> Any:
-    """JSON as it stands.
-
-    orjson makes floats of whole numbers past 64 bits, and refuses lone surrogates and NaN: those are rare, and left to
-    Python's parser, which is several times slower.
-    """
-    if _LONG_NUMBER not in body.translate(_DIGITS_TO_ZERO):
-        with suppress(orjson.JSONDecodeError):
-            return orjson.loads(body)
-    return json.loads(body)
 
 
 def _intent(request: Any) -> dict[str, Any] | None:

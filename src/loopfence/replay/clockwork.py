@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 Counted = tuple["Question", "Tally", "Report"]
 """A recorded call as the engine took it, before any rule is applied; a plain tuple, as there are millions."""
 
-Asked = tuple["Call | Turn", "Question | None"]
-"""An item and, of a call, the engine's request for it."""
+Signed = tuple["Call | Turn", str, bytes]
+"""An item and, of a call, its signature and the text of its arguments."""
 
 Took = tuple["Call | Turn", "Counted | None"]
 """An item and, of a call, what the engine made of it."""
@@ -52,7 +52,7 @@ class SessionRun:
     """One session on its way through the engine.
 
     Every rule needs an equal call, a failed one, or a streak of results. Until the session has one of these its
-    calls are only asked about and kept; most sessions end that way and never meet the store.
+    calls are only signed and kept; most sessions end that way and never meet the store.
     """
 
     __slots__ = ("_backlog", "_batch", "_clockwork", "_named", "_now", "_pending", "_seen", "_start")
@@ -65,7 +65,7 @@ class SessionRun:
         self._start: float | None = None
         self._batch: str | None = None
         self._pending: list[Counted] = []
-        self._backlog: list[Asked] | None = [] if clockwork.policy.stagnation is None else None
+        self._backlog: list[Signed] | None = [] if clockwork.policy.stagnation is None else None
         self._seen: set[str] = set()
 
     def take(self, item: Call | Turn) -> list[Took]:
@@ -74,32 +74,34 @@ class SessionRun:
         LoopfenceError for a call without a signature: its tool's name is too long, its arguments are nested too
         deeply. Such a call leaves no trace.
         """
-        question = None
-        if isinstance(item, Call):
-            question = self._clockwork.engine.ask(self._named, item.tool, item.args, item.batch)
         backlog = self._backlog
         if backlog is None:
-            return [self._count(item, question)]
-        backlog.append((item, question))
-        if not isinstance(item, Call) or question is None:
+            return [self._count(item)]
+        if not isinstance(item, Call):
+            backlog.append((item, "", b""))
             return []
-        seen, signature = self._seen, question.call.signature
+        _, signature, form = self._clockwork.engine.sign(item.tool, item.args)
+        backlog.append((item, signature, form))
+        seen = self._seen
         if item.ok and signature not in seen and len(seen) < _LONGEST_BACKLOG:
             seen.add(signature)
             return []
         self._backlog = None
-        return [self._count(*asked) for asked in backlog]
+        return [self._count(earlier) for earlier, _, _ in backlog]
 
-    def end(self) -> list[Asked]:
+    def end(self) -> list[Signed]:
         """Forgets the session; returns what was never counted, as no rule could have applied."""
         if self._backlog is not None:
             return self._backlog
         self._clockwork.store.reset(self._named.key)
         return []
 
-    def _count(self, item: Call | Turn, question: Question | None) -> Took:
+    def _count(self, item: Call | Turn) -> Took:
         """Records a call and reports it, or lets a turn move things."""
         clockwork, pending = self._clockwork, self._pending
+        question = None
+        if isinstance(item, Call):
+            question = clockwork.engine.ask(self._named, item.tool, item.args, item.batch)
         if item.ts is not None:
             if self._start is None:
                 self._start = item.ts

@@ -7,7 +7,7 @@ import json
 import re
 from typing import IO, TYPE_CHECKING, Any, Final
 
-import orjson
+from loopfence.parse import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,8 +22,6 @@ _HEAD_LINES: Final = 5
 _LONGEST_LINE: Final = 16 * 2**20
 _CHUNK: Final = 2**16
 _LONGEST_TOKEN: Final = 16  # an error this near to the end of what was read may be a token that was cut
-_DIGITS_AS_0: Final = bytes(ord("0") if chr(byte).isdecimal() and byte < 128 else 32 for byte in range(256))
-_LONG_NUMBER: Final = b"0" * 19
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _SPACE_OR_COMMA: Final = re.compile(r"[ \t\r\n,]*")
 _DECODER: Final = json.JSONDecoder()
@@ -45,22 +43,6 @@ def documents(path: Path, problems: Problems, advance: Callable[[int], None]) ->
             yield from _nested(file, str(path), problems, advance, array=layout == "array")
 
 
-def parse(raw: bytes) -> Any:
-    """The value of one line; ValueError when it is no JSON.
-
-    What orjson refuses, and whole numbers that it would round (past 64 bits), are read by the slower parser.
-    """
-    if _LONG_NUMBER not in raw.translate(_DIGITS_AS_0):
-        try:
-            return orjson.loads(raw)
-        except orjson.JSONDecodeError:
-            pass
-    try:
-        return json.loads(raw)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
-
-
 def _layout(file: IO[bytes]) -> str:
     """How the file is laid out, by its first lines: the first of them that parses alone means JSON lines."""
     first = b""
@@ -76,7 +58,7 @@ def _layout(file: IO[bytes]) -> str:
 
 def _parses(line: bytes) -> bool:
     try:
-        return isinstance(parse(line), dict | list)
+        return isinstance(parse_json(line), dict | list)
     except ValueError:
         return False
 
@@ -91,7 +73,7 @@ def _lines(file: IO[bytes], name: str, problems: Problems, advance: Callable[[in
             advance(read)
             read = 0
         try:
-            value = parse(raw)
+            value = parse_json(raw)
         except ValueError:
             if raw.strip():
                 problems.add(name, number, "broken JSON")

@@ -10,7 +10,7 @@ from loopfence.verdict import Level
 
 if TYPE_CHECKING:
     from loopfence.replay.calls import Call
-    from loopfence.replay.clockwork import Asked, Counted
+    from loopfence.replay.clockwork import Counted, Signed
     from loopfence.verdict import Rule
 
 MARK: Final = -1
@@ -137,19 +137,19 @@ class History:
             signature.last = result
             self._tools[call.tool] = result
 
-    def add_uncounted(self, asked: list[Asked], *, timeline: bool) -> None:
+    def add_uncounted(self, signed: list[Signed], *, timeline: bool) -> None:
         """Notes the items of a session in which no call came twice."""
-        for item, question in asked:
-            if question is None or isinstance(item, Turn):
+        for item, key, form in signed:
+            if isinstance(item, Turn):
                 self.mark()
                 continue
             self.calls += 1
             if item.outcome is not None:
                 self.outcome = item.outcome
             if timeline:
-                signature = self._new(item.tool, question.call.args)
+                signature = self._new(item.tool, form[: 4 * _TEXT + 4].decode("utf-8", "replace"))
                 signature.count = 1
-                self.signatures[question.call.signature] = signature
+                self.signatures[key] = signature
                 if len(self.cells) < _CELLS:
                     self.cells.append(signature.index)
 
