@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from ssl import SSLContext
 
 _NO_DEADLINE = float("inf")
@@ -41,6 +43,18 @@ def _remaining(most: float | None) -> float | None:
         # redis-py closes the socket on it and raises its own TimeoutError.
         raise TimeoutError("the step's time is up")
     return left if most is None else min(left, most)
+
+
+@contextmanager
+def holding(lock: threading.Lock) -> Iterator[None]:
+    """Hold the lock; TimeoutError where the deadline comes first."""
+    left = _remaining(None)
+    if not lock.acquire(timeout=-1 if left is None else left):
+        raise TimeoutError("the step's time is up")
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 class _BoundedSocket:

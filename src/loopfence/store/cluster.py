@@ -1,114 +1,77 @@
-"""Which node of a Redis Cluster serves a session, and what to do when it has moved; two small clients that do it.
+"""redis-py's own cluster clients, kept from waiting on their own: the guard's deadline holds, its link does the retrying.
 
-redis-py's own cluster client sleeps and asks around for as long as it likes; here each step is one command to one
-node, so that the guard's deadline holds. Routing is told once, as a generator that says what to send where; the
-clients send it, synchronously and on asyncio.
+Slot map, MOVED and the nodes' connections are redis-py's. Left out is what takes longer than a step may: it sleeps
+over CLUSTERDOWN and TRYAGAIN, asks around in the middle of a step, and loads the list of all commands. ASK is
+followed here, since redis-py does not know a node that has no slots yet, and on asyncio may say ASKING on one
+connection and the command on another.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+import asyncio
+import os
+import threading
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
-import redis.exceptions
-from redis.crc import key_slot
+import redis.asyncio.cluster
+import redis.cluster
+from redis.exceptions import (
+    AskError,
+    ClusterDownError,
+    ClusterError,
+    MovedError,
+    RedisClusterException,
+    RedisError,
+    ResponseError,
+)
 
+from loopfence.store.bounded import holding
 from loopfence.store.faults import code_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Generator, Iterator
+    from collections.abc import AsyncIterator, Iterator
 
 Address = tuple[str, int]
 MOST_REDIRECTS = 5
+_SLEPT_OVER = ("ASK", "CLUSTERDOWN", "TRYAGAIN")
+_MISPLACED = ("CLUSTERDOWN", "READONLY", "MASTERDOWN")
 
 
-class Ask(NamedTuple):
-    """A command for one node."""
+@lru_cache(maxsize=256)
+def _plain(parser_class: Any, host: str) -> Any:
+    """The parser with no class for the errors that redis-py would sleep over; they are passed on as they are."""
 
-    address: Address
-    arguments: tuple[Any, ...]
-    asking: bool = False
-    """The slot is on its way to this node: ASKING goes first."""
+    def moved(text: str, **options: Any) -> MovedError:
+        error = MovedError(text, **options)
+        error.host = error.host or host  # a node that does not know its own name is where we are
+        return error
 
-
-class Slots:
-    """The slots' nodes as far as they are known, learned from `seeds` and from the nodes themselves."""
-
-    def __init__(self, seeds: list[Address]) -> None:
-        self._seeds = seeds
-        self._ranges: list[tuple[int, int, Address]] = []
-        self._moved: dict[int, Address] = {}
-        self._lost: Address | None = None
-
-    def masters(self) -> list[Address]:
-        """Every node that serves slots."""
-        return list(dict.fromkeys([address for _, _, address in self._ranges] + list(self._moved.values())))
-
-    def at(self, slot: int) -> Address | None:
-        """The slot's node; None = not known."""
-        if slot in self._moved:
-            return self._moved[slot]
-        return next((address for first, last, address in self._ranges if first <= slot <= last), None)
-
-    def route(self, arguments: tuple[Any, ...]) -> Generator[Ask, Any, Any]:
-        """Ask the node that serves the first key of an EVAL or EVALSHA; returns its reply."""
-        slot = key_slot(str(arguments[3]).encode())
-        asking = None
-        for _ in range(MOST_REDIRECTS):
-            address = asking or self.at(slot)
-            if address is None:
-                yield from self.learn()
-                address = self.at(slot)
-            if address is None:
-                raise redis.exceptions.ClusterDownError(f"no node serves slot {slot}")
-            try:
-                return (yield Ask(address, arguments, asking is not None))
-            except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError):
-                self._forget(address)
-                raise
-            except redis.exceptions.ResponseError as error:
-                asking = self._redirect(error, slot, address)
-        raise redis.exceptions.ClusterDownError(f"slot {slot} was redirected {MOST_REDIRECTS} times")
-
-    def learn(self) -> Generator[Ask, Any, None]:
-        """Ask one node after the other where the slots are, the one that was just lost at last."""
-        error: Exception | None = None
-        known = dict.fromkeys(self.masters() + self._seeds)
-        for address in sorted(known, key=lambda address: address == self._lost):
-            try:
-                reply = yield Ask(address, ("CLUSTER", "SLOTS"))
-            except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as lost:
-                error = lost
-                continue
-            self._ranges = [(first, last, _address(master, address)) for first, last, master, *_ in reply]
-            self._moved = {}
-            return
-        raise error or redis.exceptions.ConnectionError("no node of the cluster is known")
-
-    def _forget(self, address: Address) -> None:
-        """A node was lost: another may serve its slots by now, so all is learned anew."""
-        self._lost = address
-        self._seeds = list(dict.fromkeys(self._seeds + self.masters()))
-        self._ranges, self._moved = [], {}
-
-    def _redirect(self, error: redis.exceptions.ResponseError, slot: int, asked: Address) -> Address | None:
-        """The node to ask with ASKING, or None where the slot's node is known again; raises what is no redirect."""
-        code = code_of(error)
-        if code in ("MOVED", "ASK"):
-            host, _, port = str(error).rpartition(" ")[2].rpartition(":")
-            target = (host or asked[0], int(port))
-            if code == "ASK":
-                return target
-            self._moved[slot] = target
-            return None
-        if code in ("CLUSTERDOWN", "READONLY", "MASTERDOWN"):
-            self._forget(asked)
-        raise error
+    kept = {code: kind for code, kind in parser_class.EXCEPTION_CLASSES.items() if code not in _SLEPT_OVER}
+    return type("PlainParser", (parser_class,), {"EXCEPTION_CLASSES": {**kept, "MOVED": moved}})
 
 
-def _address(node: list[Any], asked: Address) -> Address:
-    """A node's address as CLUSTER SLOTS gives it; one that does not know its own name is the one that was asked."""
-    host = node[0].decode() if isinstance(node[0], bytes) else node[0]
-    return host or asked[0], int(node[1])
+def node_connection(connection_class: Any, options: dict[str, Any]) -> Any:
+    """The connection class with all but the address set: a cluster client drops options that it does not know."""
+
+    class NodeConnection(connection_class):  # type: ignore[misc]  # the class is only known at run time
+        def __init__(self, *, host: str, port: int, **_: Any) -> None:
+            super().__init__(host=host, port=port, **options)
+
+        def set_parser(self, parser_class: Any) -> None:
+            super().set_parser(_plain(parser_class, self.host))
+
+    return NodeConnection
+
+
+def _behind(error: Exception) -> Exception:
+    """What redis-py's summary of a failed look-around hides: no permission, a wrong password, no cluster."""
+    while isinstance(error, RedisClusterException):
+        inner = error.__cause__ or error.__context__
+        if not isinstance(inner, RedisError):
+            break
+        error = inner
+    return error
 
 
 def _last(replies: list[Any]) -> Any:
@@ -119,101 +82,165 @@ def _last(replies: list[Any]) -> Any:
     return replies[-1]
 
 
-class ClusterClient:
-    """As much of a redis-py client as the guard needs. `connect` makes the client of one node."""
+class ClusterClient(redis.cluster.RedisCluster):
+    """redis-py's cluster client, connected when first used, in each process anew."""
 
-    def __init__(self, seeds: list[Address], connect: Callable[[Address], Any]) -> None:
-        self._slots = Slots(seeds)
-        self._connect = connect
-        self._nodes: dict[Address, Any] = {}
+    ERRORS_ALLOW_RETRY = ()
+    RedisClusterRequestTTL = MOST_REDIRECTS
 
-    def execute_command(self, *arguments: Any) -> Any:
-        """Send an EVAL or EVALSHA to the node of its first key."""
-        return self._follow(self._slots.route(arguments))
+    def __init__(self, seeds: list[Address], connection_class: Any, max_connections: int) -> None:
+        self._seeds = seeds
+        host = f"[{seeds[0][0]}]" if ":" in seeds[0][0] else seeds[0][0]
+        self._options = {
+            "url": f"redis://{host}:{seeds[0][1]}",  # only with a URL it takes a connection class
+            "connection_class": connection_class,
+            "max_connections": max_connections,
+            **_options(seeds),
+        }
+        self._pid: int | None = None
+        self._due: dict[str, Any] | None = None
+        """How to look around again before the next command; None = no need."""
+        self._looking: dict[int, threading.Lock] = {}
 
-    def scan_iter(self, **options: Any) -> Iterator[Any]:
-        """The matching keys of all masters."""
-        self._follow(self._slots.learn())
-        for address in self._slots.masters():
-            yield from self._node(address).scan_iter(**options)
+    def _ready(self) -> None:
+        pid = os.getpid()
+        if self._pid == pid and self._due is None:
+            return
+        with holding(self._looking.setdefault(pid, threading.Lock())):
+            try:
+                if self._pid != pid:
+                    super().__init__(**self._options, startup_nodes=self._nodes())
+                    self._look_around = self.nodes_manager.initialize
+                    self.nodes_manager.initialize = self._postpone  # type: ignore[method-assign]
+                    self._pid = pid
+                elif self._due is not None:
+                    known = {node.name: node for node in self._nodes()}
+                    self.nodes_manager.startup_nodes = {**known, **self.nodes_manager.startup_nodes}
+                    self._look_around(**self._due)
+            except RedisClusterException as error:
+                raise _behind(error) from None
+            self._due = None
 
-    def nodes(self) -> list[Any]:
-        """A client of every master."""
-        self._follow(self._slots.learn())
-        return [self._node(address) for address in self._slots.masters()]
+    def _nodes(self) -> list[redis.cluster.ClusterNode]:
+        return [redis.cluster.ClusterNode(*seed) for seed in self._seeds]
 
-    def close(self) -> None:
-        """Close the connections to all nodes."""
-        for node in self._nodes.values():
-            node.close()
+    def _postpone(self, **how: Any) -> None:
+        self._due = how
 
-    def _node(self, address: Address) -> Any:
-        # Two threads may both make one: setdefault keeps the first, the other never connected.
-        return self._nodes.get(address) or self._nodes.setdefault(address, self._connect(address))
+    def command(self) -> dict[str, Any]:  # type: ignore[override]
+        """Nothing: asked for when connecting, to find the keys of commands that the guard does not send."""
+        return {}
 
-    def _follow(self, steps: Generator[Ask, Any, Any]) -> Any:
+    def execute_command(self, *arguments: Any, **options: Any) -> Any:
+        self._ready()
         try:
-            ask = next(steps)
-            while True:
-                try:
-                    reply = self._send(ask)
-                except redis.exceptions.RedisError as error:
-                    ask = steps.throw(error)
-                else:
-                    ask = steps.send(reply)
-        except StopIteration as done:
-            return done.value
+            return super().execute_command(*arguments, **options)
+        except ResponseError as error:
+            if code_of(error) == "ASK":
+                return self._ask(str(error), arguments)
+            if code_of(error) in _MISPLACED:
+                self._due = {}
+            raise
+        except RedisClusterException:
+            self._due = {}
+            raise
+        except ClusterError as error:
+            raise ClusterDownError(str(error)) from None  # sent to and fro: a slot's move, over in a moment
 
-    def _send(self, ask: Ask) -> Any:
-        node = self._node(ask.address)
-        if not ask.asking:
-            return node.execute_command(*ask.arguments)
-        with node.pipeline(transaction=False) as pipe:
-            pipe.execute_command("ASKING").execute_command(*ask.arguments)
+    def _ask(self, text: str, arguments: tuple[Any, ...]) -> Any:
+        asked = AskError(text.partition(" ")[2])
+        node = redis.cluster.ClusterNode(asked.host or self._seeds[0][0], asked.port)
+        node = self.nodes_manager.nodes_cache.setdefault(node.name, node)
+        with self.get_redis_connection(node).pipeline(transaction=False) as pipe:
+            pipe.execute_command("ASKING").execute_command(*arguments)
             return _last(pipe.execute(raise_on_error=False))
 
+    def scan_iter(self, *arguments: Any, **options: Any) -> Iterator[Any]:
+        self._due = {}  # there may be masters that no step has met
+        return super().scan_iter(*arguments, **options)
 
-class AsyncClusterClient:
-    """ClusterClient for asyncio; one event loop only."""
+    def masters(self) -> list[Any]:
+        """A client of every master."""
+        self._due = {}
+        self._ready()
+        return [self.get_redis_connection(node) for node in self.get_primaries()]
 
-    def __init__(self, seeds: list[Address], connect: Callable[[Address], Any]) -> None:
-        self._slots = Slots(seeds)
-        self._connect = connect
-        self._nodes: dict[Address, Any] = {}
+    def close(self) -> None:
+        if self._pid == os.getpid():
+            super().close()
 
-    async def execute_command(self, *arguments: Any) -> Any:
-        return await self._follow(self._slots.route(arguments))
 
-    async def scan_iter(self, **options: Any) -> AsyncIterator[Any]:
-        await self._follow(self._slots.learn())
-        for address in self._slots.masters():
-            async for key in self._node(address).scan_iter(**options):
-                yield key
+class AsyncClusterClient(redis.asyncio.cluster.RedisCluster):
+    """redis-py's cluster client for asyncio; one event loop only."""
+
+    ERRORS_ALLOW_RETRY = ()
+    RedisClusterRequestTTL = MOST_REDIRECTS
+
+    def __init__(self, seeds: list[Address], connection_class: Any, max_connections: int) -> None:
+        self._seeds = seeds
+        nodes = [redis.asyncio.cluster.ClusterNode(*seed) for seed in seeds]
+        super().__init__(startup_nodes=nodes, max_connections=max_connections, **_options(seeds))
+        self.connection_kwargs["connection_class"] = connection_class
+        self._nodes = dict(self.nodes_manager.startup_nodes)
+        for node in self._nodes.values():
+            node.connection_class = connection_class
+        self._looking = asyncio.Lock()
+
+    async def initialize(self, **how: Any) -> AsyncClusterClient:
+        """Ask where the slots are; redis-py's own asks for all commands as well, and closes all when it fails."""
+        async with self._looking:
+            if self._initialize:
+                self.nodes_manager.startup_nodes = {**self._nodes, **self.nodes_manager.startup_nodes}
+                await self.nodes_manager.initialize(**how)
+                self._initialize = False
+        return self
+
+    async def execute_command(self, *arguments: Any, **options: Any) -> Any:
+        try:
+            return await super().execute_command(*arguments, **options)
+        except asyncio.CancelledError:
+            self._initialize = True  # out of time: the node may be lost
+            raise
+        except ResponseError as error:
+            if code_of(error) == "ASK":
+                return await self._ask(str(error), arguments)
+            self._initialize |= code_of(error) in _MISPLACED
+            raise
+        except RedisClusterException as error:
+            self._initialize = True
+            raise _behind(error) from None
+        except KeyError:
+            self._initialize = True
+            raise ClusterDownError("no node serves the slot") from None
+        except ClusterError as error:
+            raise ClusterDownError(str(error)) from None
+
+    async def _ask(self, text: str, arguments: tuple[Any, ...]) -> Any:
+        asked = AskError(text.partition(" ")[2])
+        node = redis.asyncio.cluster.ClusterNode(
+            asked.host or self._seeds[0][0], asked.port, **self.connection_kwargs
+        )
+        node = self.nodes_manager.nodes_cache.setdefault(node.name, node)
+        commands = [
+            redis.asyncio.cluster.PipelineCommand(0, "ASKING"),
+            redis.asyncio.cluster.PipelineCommand(1, *arguments),
+        ]
+        await node.execute_pipeline(commands)
+        return _last([command.result for command in commands])
+
+    def scan_iter(self, *arguments: Any, **options: Any) -> AsyncIterator[Any]:
+        self._initialize = True
+        return super().scan_iter(*arguments, **options)
 
     async def aclose(self) -> None:
-        for node in self._nodes.values():
-            await node.aclose()
+        self._initialize = False  # redis-py takes a client that has to look around again for one without connections
+        await super().aclose()
 
-    def _node(self, address: Address) -> Any:
-        return self._nodes.get(address) or self._nodes.setdefault(address, self._connect(address))
 
-    async def _follow(self, steps: Generator[Ask, Any, Any]) -> Any:
-        try:
-            ask = next(steps)
-            while True:
-                try:
-                    reply = await self._send(ask)
-                except redis.exceptions.RedisError as error:
-                    ask = steps.throw(error)
-                else:
-                    ask = steps.send(reply)
-        except StopIteration as done:
-            return done.value
-
-    async def _send(self, ask: Ask) -> Any:
-        node = self._node(ask.address)
-        if not ask.asking:
-            return await node.execute_command(*ask.arguments)
-        async with node.pipeline(transaction=False) as pipe:
-            pipe.execute_command("ASKING").execute_command(*ask.arguments)
-            return _last(await pipe.execute(raise_on_error=False))
+def _options(seeds: list[Address]) -> dict[str, Any]:
+    return {
+        "protocol": 2,
+        "reinitialize_steps": 0,  # a moved slot is noted, and not the time to ask for all of them
+        "require_full_coverage": False,
+        "address_remap": lambda address: (address[0] or seeds[0][0], address[1]),
+    }

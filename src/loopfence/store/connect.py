@@ -13,7 +13,7 @@ from redis.backoff import NoBackoff
 
 from loopfence.errors import ConfigError
 from loopfence.store.bounded import bounded
-from loopfence.store.cluster import AsyncClusterClient, ClusterClient
+from loopfence.store.cluster import AsyncClusterClient, ClusterClient, node_connection
 from loopfence.store.tls import context_of, with_context
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from loopfence.settings import Settings
     from loopfence.store.aio_links import AsyncLink
-    from loopfence.store.cluster import Address
     from loopfence.store.links import Link
 
 _CONNECTION_OPTIONS = inspect.signature(redis.connection.AbstractConnection).parameters
@@ -74,7 +73,7 @@ def masters(settings: Settings) -> Iterator[list[Any]]:
     if settings.url.startswith("redis+cluster://"):
         cluster = _cluster(settings, asynchronous=False)()
         try:
-            yield cluster.nodes()
+            yield cluster.masters()
         finally:
             cluster.close()
     else:
@@ -208,16 +207,14 @@ def _cluster(settings: Settings, *, asynchronous: bool) -> Any:
         options = {"max_connections": MAX_CONNECTIONS, **_query(parts.query), **credentials}
         options |= _options(settings, asynchronous=asynchronous)
         _check_options(kind(**options))
-    context = _context(kind(**options).connection_pool)
-
-    def connect(address: Address) -> Any:
-        node = kind(host=address[0], port=address[1], **options)
-        pool = node.connection_pool
-        if not asynchronous:
-            pool.connection_class = bounded(pool.connection_class, context)
-        elif context is not None:
-            pool.connection_class = with_context(pool.connection_class, context)
-        return node
-
+    pool = kind(**options).connection_pool
+    context = _context(pool)
+    connection_class = pool.connection_class
+    if not asynchronous:
+        connection_class = bounded(connection_class, context)
+    elif context is not None:
+        connection_class = with_context(connection_class, context)
+    ours = {name: value for name, value in pool.connection_kwargs.items() if name not in ("host", "port")}
+    of_node = node_connection(connection_class, ours)
     made: Any = AsyncClusterClient if asynchronous else ClusterClient
-    return lambda: made(seeds, connect)
+    return lambda: made(seeds, of_node, pool.max_connections)
