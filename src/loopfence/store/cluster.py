@@ -21,7 +21,7 @@ from redis.asyncio.cluster import RedisCluster as AsyncRedisCluster
 from redis.cluster import ClusterNode, RedisCluster
 from redis.exceptions import ClusterDownError, MovedError, RedisClusterException, ResponseError
 
-from loopfence.store.bounded import holding
+from loopfence.store.bounded import holding, hurrying
 from loopfence.store.faults import code_of, raised
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class ClusterClient(RedisCluster):
         """Ask where the slots are; in a process that has not yet, connect."""
         pid = os.getpid()
         nodes: list[Any] = [ClusterNode(*seed) for seed in self._seeds]  # type: ignore[no-untyped-call]
-        with holding(self._looking.setdefault(pid, threading.Lock())):
+        with holding(self._looking.setdefault(pid, threading.Lock())), hurrying():
             if self._pid != pid:
                 super().__init__(**self._options, startup_nodes=_shuffled(nodes))
                 self._ask_around: Any = self.nodes_manager.initialize
@@ -160,23 +160,34 @@ class AsyncClusterClient(AsyncRedisCluster):
     ERRORS_ALLOW_RETRY: Any = ()
     RedisClusterRequestTTL = MOST_REDIRECTS
 
-    def __init__(self, seeds: list[tuple[str, int]], connection_class: Any, max_connections: int) -> None:
-        nodes = [AsyncClusterNode(*seed) for seed in seeds]
-        super().__init__(startup_nodes=nodes, **_options(seeds, max_connections))
+    def __init__(
+        self, seeds: list[tuple[str, int]], connection_class: Any, max_connections: int, timeout: float
+    ) -> None:
+        super().__init__(*seeds[0], **_options(seeds, max_connections))
         self.connection_kwargs["connection_class"] = connection_class
-        self._seeds = dict(self.nodes_manager.startup_nodes)
-        for node in self._seeds.values():
-            node.connection_class = connection_class
+        self._seeds = self._known = seeds
         self._looking = asyncio.Lock()
+        self._patience = timeout / 2  # with one node, so that there is time to ask another
 
     async def initialize(self, *_: Any, **__: Any) -> AsyncClusterClient:
         """Ask where the slots are. redis-py's own asks for all commands too, and closes every connection on failure."""
         async with self._looking:
+            for address in _shuffled(self._known) if self._initialize else []:
+                node = AsyncClusterNode(*address, **self.connection_kwargs)
+                self.nodes_manager.startup_nodes = {node.name: node}
+                try:
+                    async with asyncio.timeout(self._patience):
+                        await self.nodes_manager.initialize()
+                except (RedisClusterException, TimeoutError) as error:
+                    failure = error
+                else:
+                    self._initialize = False
+                    self._known = list({*self._seeds, *((found.host, int(found.port)) for found in self.get_nodes())})
+                    break
+                finally:
+                    await node.disconnect()
             if self._initialize:
-                known = self._seeds | self.nodes_manager.startup_nodes
-                self.nodes_manager.startup_nodes = dict(_shuffled(known.items()))
-                await self.nodes_manager.initialize()
-                self._initialize = False
+                raise failure
         return self
 
     async def execute_command(self, *arguments: Any, **options: Any) -> Any:

@@ -216,5 +216,6 @@ def _cluster(settings: Settings, *, asynchronous: bool) -> Any:
         connection_class = with_context(connection_class, context)
     ours = {name: value for name, value in pool.connection_kwargs.items() if name not in ("host", "port")}
     of_node = node_connection(connection_class, ours)
-    made: Any = AsyncClusterClient if asynchronous else ClusterClient
-    return lambda: made(seeds, of_node, pool.max_connections)
+    if asynchronous:
+        return lambda: AsyncClusterClient(seeds, of_node, pool.max_connections, settings.timeout)
+    return lambda: ClusterClient(seeds, of_node, pool.max_connections)
