@@ -8,9 +8,10 @@
 -- Cost  O(1); reset O(calls in the window)
 
 local op, value, token, ttl = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local rules = state_rules()
 local session, is_new
 
-return attempt(function()
+local function control()
   if op == 'reset' then return call('DEL', calls, counts, state, args) > 0 and 1 or 0 end
   if op == 'resume' then
     return call('HDEL', state, 'halted')
@@ -23,13 +24,16 @@ return attempt(function()
     halted = value
   else
     if session and call('HGET', state, 'epoch_token') == token then return 0 end
-    advance(session or { epoch = 0, by = '', before = 0 }, value)
+    rules.advance(session or { epoch = 0, by = '', before = 0 }, value)
     call('HSET', state, 'version', '1', 'epoch_token', token)
   end
-  if halted ~= '' then ttl = halt_ttl(ttl) end
+  if halted ~= '' then ttl = rules.halt_ttl(ttl) end
   for _, key in ipairs(KEYS) do call('PEXPIRE', key, ttl) end
   return 1
-end, function()
-  -- A state that this step made must not stay behind without a TTL.
-  if is_new then redis.pcall('DEL', state) end
-end)
+end
+
+local ok, reply = pcall(control)
+if ok then return reply end
+-- A state that this step made must not stay behind without a TTL.
+if is_new then redis.pcall('DEL', state) end
+return refusal(reply)

@@ -8,7 +8,7 @@
 local signature, tool = ARGV[1], ARGV[2]
 local window, max_age, pace = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 
-return attempt(function()
+local function peek()
   local session = read_state()
   local now = next_score()
   local size = call('ZCARD', calls)
@@ -28,15 +28,21 @@ return attempt(function()
     if gone[1] then cutoff = math.max(cutoff, tonumber(gone[#gone])) end
     size = size - #gone / 2
   end
-  if not session then return tally(left + 1, left + 1, size + 1, 0, 0, 0, '') end
+  local total = left + 1
+  local counted = ' ' .. total .. ' ' .. (size + 1) .. ' '
+  if not session then return total .. counted .. '0 0 0 ' end
 
+  local rules = state_rules()
   local raw = call('HMGET', state, 'sig:' .. signature, 'tool:' .. tool)
-  local seen = read_seen(raw[1], signature)
-  local discounted = math.max(0, discounted_of(session, signature, seen, before) - (before - left))
-  local streak = read_streak(session, raw[2], tool, cutoff)
+  local seen = rules.read_seen(raw[1], signature)
+  local discounted = math.max(0, rules.discounted_of(session, signature, seen, before) - (before - left))
+  local streak = rules.read_streak(session, raw[2], tool, cutoff)
   if pace > 0 and left > 0 and seen and seen.last > 0 and now - seen.last >= pace then
     discounted, streak = left, nil
   end
   streak = streak or { failed = 0, stagnant = 0 }
-  return tally(left - discounted + 1, left + 1, size + 1, streak.failed, streak.stagnant, 0, session.halted)
-end, function() end)
+  return (total - discounted) .. counted .. streak.failed .. ' ' .. streak.stagnant .. ' 0 ' .. session.halted
+end
+
+local ok, reply = pcall(peek)
+return ok and reply or refusal(reply)

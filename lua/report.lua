@@ -11,16 +11,17 @@ local signature, result, tool = ARGV[1], ARGV[3], ARGV[4]
 local max_age, ttl = tonumber(ARGV[5]), ARGV[9]
 local ok = ARGV[6] == '1'
 local member = signature .. ' ' .. ARGV[2]
+local rules = state_rules()
 local session, known
 
 -- Take note of the result; true where it differs from the one before: then only the latest occurrence still counts.
 local function compare(seen, total)
-  local discounted = discounted_of(session, signature, seen, total)
+  local discounted = rules.discounted_of(session, signature, seen, total)
   seen = seen or { result = '-', last = 0 }
   local changed = seen.result ~= '-' and seen.result ~= result
   if changed then discounted = math.max(discounted, total - 1) end
-  seen.epoch, seen.discounted, seen.result = epoch_for(session, signature), discounted, result
-  write_seen(signature, seen)
+  seen.epoch, seen.discounted, seen.result = rules.epoch_for(session, signature), discounted, result
+  rules.write_seen(signature, seen)
   return changed
 end
 
@@ -36,7 +37,7 @@ local function extend_streak(streak, score, changed)
     session.epoch, streak.failed, streak.stagnant, streak.result, streak.latest))
 end
 
-return attempt(function()
+local function report()
   local score = tonumber(call('ZSCORE', calls, member) or nil)
   if not score then return 0 end
   local cutoff = max_age > 0 and next_score() - max_age or 0
@@ -46,19 +47,22 @@ return attempt(function()
   local raw = call('HMGET', state, 'call:' .. member, 'sig:' .. signature, 'tool:' .. tool)
   if raw[1] and (raw[1]:sub(1, 1) == '1' or not ok) then return 0 end
   -- All is read before anything is written: a corrupt field must not leave half a report.
-  local seen, streak = read_seen(raw[2], signature), read_streak(session, raw[3], tool, cutoff)
+  local seen, streak = rules.read_seen(raw[2], signature), rules.read_streak(session, raw[3], tool, cutoff)
   local total = tonumber(call('HGET', counts, signature) or 0) or corrupt(counts, signature)
 
-  if session.halted ~= '' then ttl = halt_ttl(ttl) end
+  if session.halted ~= '' then ttl = rules.halt_ttl(ttl) end
   call('HSET', state, 'version', '1', 'call:' .. member, (ok and '1 ' or '0 ') .. tool)
   call('PEXPIRE', state, ttl)
   call('PEXPIRE', calls, ttl)
   call('PEXPIRE', counts, ttl)
   call('PEXPIRE', args, ttl)
   extend_streak(streak, score, result ~= '' and compare(seen, total))
-  if ok and ARGV[7] == '1' then advance(session, signature) end
+  if ok and ARGV[7] == '1' then rules.advance(session, signature) end
   return 1
-end, function()
-  -- A state that this step made must not stay behind without a TTL.
-  if session and not known then redis.pcall('DEL', state) end
-end)
+end
+
+local done, reply = pcall(report)
+if done then return reply end
+-- A state that this step made must not stay behind without a TTL.
+if session and not known then redis.pcall('DEL', state) end
+return refusal(reply)

@@ -22,17 +22,11 @@ local function corrupt(key, field)
   error('LOOPFENCE corrupt field ' .. field .. ' in ' .. key)
 end
 
--- A halted session is kept for 24 hours at least, and what led to it as well.
-local function halt_ttl(ttl)
-  return math.max(tonumber(ttl), 86400000)
-end
-
 -- Server time in µs, later than every score of the session.
 local function next_score()
   local time = call('TIME')
   local now = time[1] * 1000000 + time[2]
-  local newest = call('ZRANGE', calls, -1, -1, 'WITHSCORES')
-  if newest[2] and tonumber(newest[2]) >= now then now = newest[2] + 1 end
+  if call('ZCOUNT', calls, now, '+inf') > 0 then now = call('ZRANGE', calls, -1, -1, 'WITHSCORES')[2] + 1 end
   return now
 end
 
@@ -47,59 +41,63 @@ local function read_state()
   return { halted = raw[2] or '', epoch = epoch, by = raw[4] or '', before = before }
 end
 
--- The latest epoch that discounts a signature: its own progress does not.
-local function epoch_for(session, signature)
-  if session.by == signature then return session.before end
-  return session.epoch
-end
-
--- One progress more, made by the signature `owner` ("" = the caller said so).
-local function advance(session, owner)
-  if owner == session.by then
-    call('HSET', state, 'epoch', session.epoch + 1)
-  else
-    call('HSET', state, 'epoch', session.epoch + 1, 'epoch_by', owner, 'epoch_before', session.epoch)
-  end
-end
-
-local function read_seen(raw, signature)
-  if not raw then return nil end
-  local epoch, discounted, result, last = raw:match('^(%d+) (%d+) (%S+) (%d+)$')
-  if not epoch then corrupt(state, 'sig:' .. signature) end
-  return { epoch = tonumber(epoch), discounted = tonumber(discounted), result = result, last = tonumber(last) }
-end
-
-local function write_seen(signature, seen)
-  call('HSET', state, 'version', '1', 'sig:' .. signature,
-    string.format('%.0f %.0f %s %.0f', seen.epoch, seen.discounted, seen.result, seen.last))
-end
-
--- How many of the signature's `total` occurrences no longer count.
-local function discounted_of(session, signature, seen, total)
-  local epoch = epoch_for(session, signature)
-  if seen and seen.epoch == epoch then return seen.discounted end
-  return epoch > 0 and total or 0
-end
-
--- The tool's streaks, or nil where progress or the window's end (`cutoff`) has ended them.
-local function read_streak(session, raw, tool, cutoff)
-  if not raw then return nil end
-  local epoch, failed, stagnant, result, latest = raw:match('^(%d+) (%d+) (%d+) (%S+) (%d+)$')
-  if not epoch then corrupt(state, 'tool:' .. tool) end
-  if tonumber(epoch) ~= session.epoch or tonumber(latest) <= cutoff then return nil end
-  return { failed = tonumber(failed), stagnant = tonumber(stagnant), result = result, latest = tonumber(latest) }
-end
-
--- One text for the caller, not a list: it is read several times faster.
-local function tally(...)
-  return table.concat({ ... }, ' ')
-end
-
--- Run a step; where it fails, take back what it began and answer with the error's own text.
-local function attempt(step, undo)
-  local ok, reply = pcall(step)
-  if ok then return reply end
-  undo()
-  local text = type(reply) == 'table' and reply.err or tostring(reply)
+-- The error that a failed step answers with: its own text, without the place in the script.
+local function refusal(failure)
+  local text = type(failure) == 'table' and failure.err or tostring(failure)
   return redis.error_reply((text:gsub('^@?user_script:%s?%d+: ?', ''):gsub('^%-', '')))
+end
+
+-- What is done with a state. Made only where there is one: a server makes every function anew at every call.
+local function state_rules()
+  local rules = {}
+
+  -- A halted session is kept for 24 hours at least, and what led to it as well.
+  function rules.halt_ttl(ttl)
+    return math.max(tonumber(ttl), 86400000)
+  end
+
+  -- The latest epoch that discounts a signature: its own progress does not.
+  function rules.epoch_for(session, signature)
+    if session.by == signature then return session.before end
+    return session.epoch
+  end
+
+  -- One progress more, made by the signature `owner` ("" = the caller said so).
+  function rules.advance(session, owner)
+    if owner == session.by then
+      call('HSET', state, 'epoch', session.epoch + 1)
+    else
+      call('HSET', state, 'epoch', session.epoch + 1, 'epoch_by', owner, 'epoch_before', session.epoch)
+    end
+  end
+
+  function rules.read_seen(raw, signature)
+    if not raw then return nil end
+    local epoch, discounted, result, last = raw:match('^(%d+) (%d+) (%S+) (%d+)$')
+    if not epoch then corrupt(state, 'sig:' .. signature) end
+    return { epoch = tonumber(epoch), discounted = tonumber(discounted), result = result, last = tonumber(last) }
+  end
+
+  function rules.write_seen(signature, seen)
+    call('HSET', state, 'version', '1', 'sig:' .. signature,
+      string.format('%.0f %.0f %s %.0f', seen.epoch, seen.discounted, seen.result, seen.last))
+  end
+
+  -- How many of the signature's `total` occurrences no longer count.
+  function rules.discounted_of(session, signature, seen, total)
+    local epoch = rules.epoch_for(session, signature)
+    if seen and seen.epoch == epoch then return seen.discounted end
+    return epoch > 0 and total or 0
+  end
+
+  -- The tool's streaks, or nil where progress or the window's end (`cutoff`) has ended them.
+  function rules.read_streak(session, raw, tool, cutoff)
+    if not raw then return nil end
+    local epoch, failed, stagnant, result, latest = raw:match('^(%d+) (%d+) (%d+) (%S+) (%d+)$')
+    if not epoch then corrupt(state, 'tool:' .. tool) end
+    if tonumber(epoch) ~= session.epoch or tonumber(latest) <= cutoff then return nil end
+    return { failed = tonumber(failed), stagnant = tonumber(stagnant), result = result, latest = tonumber(latest) }
+  end
+
+  return rules
 end

@@ -15,7 +15,7 @@ from loopfence.settings import resolve
 from loopfence.signature import canonical_json, digest
 from loopfence.store.keys import encode_name
 from loopfence.store.open import open_async_store, open_store, space_of
-from loopfence.store.tally import Call
+from loopfence.store.tally import Bounds, Call
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -189,7 +189,7 @@ class AsyncLoopBreaker(_Breaker, AsyncClosing):
 
 
 def _call(session: str, signature: str, window: int, max_age: int) -> Call:
-    return Call(session, signature, new_id(), "request", window, max_age, 0, 0, "", None)
+    return Call(session, signature, new_id(), Bounds("request", window, max_age))
 
 
 def _settings(url: str | None, namespace: str, ttl: float, client: Any, clock: Callable[[], float] | None) -> Settings:

@@ -11,8 +11,8 @@ from loopfence.results import is_null, result_digest
 from loopfence.settings import UNSET, Settings
 from loopfence.signature import args_bytes, digest, digest_bytes, select_fields
 from loopfence.store.keys import encode, encode_name
-from loopfence.store.tally import Call, Report, Tally
-from loopfence.verdict import BLOCK, STOP, Verdict, judge
+from loopfence.store.tally import Bounds, Call, Report, Tally, new
+from loopfence.verdict import ALLOW, BLOCK, STOP, VERDICT_FIELDS, Verdict, judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,25 +29,24 @@ class Named(NamedTuple):
     key: str
 
 
+class Tool(NamedTuple):
+    """What is the same for every call of one tool, worked out once."""
+
+    limits: Limits
+    bounds: Bounds
+    makes_progress: bool
+    """Whether a success of any of its calls may be progress."""
+    verdict: dict[str, Any]
+    """The verdict on a call of it that is allowed, without what differs from call to call."""
+
+
 class Question(NamedTuple):
     """A call on its way to the store, with what the verdict on it needs."""
 
     call: Call
-    session: str
-    tool: str
-    call_id: str
-    limits: Limits
-    progress: bool
-
-
-class _Tool(NamedTuple):
-    """What is the same for every call of one tool, worked out once."""
-
-    limits: Limits
-    key: str
-    """The tool's name as it stands in keys."""
-    fixed: tuple[str, int, int, int, int, str]
-    """The parts of a `Call` from `tool` to `halt_reason`."""
+    tool: Tool
+    verdict: dict[str, Any]
+    """The verdict so far: what is known before the store is asked. Its answer finds a processor that has slept."""
 
 
 class Engine:
@@ -57,24 +56,30 @@ class Engine:
         self.settings = settings
         self.policy = settings.policy
         self.max_age = micros(settings.policy.max_age)
-        self._tools: dict[str, _Tool] = {}
+        self._tools: dict[str, Tool] = {}
 
     def name(self, session_id: str) -> Named:
         """Check a session's id; ConfigError where it is empty, too long or no string."""
         return Named(session_id, encode_name("session", session_id))
 
-    def ask(self, session: Named, tool: str, args: Any, call_id: str | None) -> Question:
-        """The request for one call. ConfigError, ArgsError: the input is bad and nothing was sent."""
-        limits, tool_key, fixed = self._tool(tool)
+    def ask(self, session: Named, name: str, args: Any, call_id: str | None) -> Question:
+        """The request for one call of the tool `name`. ConfigError, ArgsError: the input is bad, nothing was sent."""
+        tool = self._tool(name)
         if call_id is None:
             call_id = member_id = new_id()
         else:
             member_id = _stored_id(call_id)
-        signature, form = self._sign(limits, tool, tool_key, args)
+        signature, form = self._sign(tool, name, args)
         kept = form[:MAX_KEPT_ARGS].decode("utf-8", "ignore") if self.settings.keep_args else None
-        call = Call(session.key, signature, member_id, *fixed, kept, limits.rule.exempt)
-        progress = limits.rule.progress is not False and limits.makes_progress(args)
-        return Question(call, session.id, tool, call_id, limits, progress)
+        call = new(Call, (session.key, signature, member_id, tool.bounds, kept))
+        verdict = tool.verdict.copy()
+        verdict["tool"] = name
+        verdict["signature"] = signature
+        verdict["session"] = session.id
+        verdict["call_id"] = call_id
+        if tool.makes_progress:
+            verdict["progress"] = tool.limits.makes_progress(args)
+        return new(Question, (call, tool, verdict))
 
     def ask_many(self, calls: Iterable[tuple[str, str, Any]]) -> list[Question]:
         """The requests for many (session id, tool, args)."""
@@ -82,67 +87,59 @@ class Engine:
 
     def answer(self, question: Question, tally: Tally) -> Verdict:
         """The verdict on a call, from what the store counted."""
-        call, session, tool, call_id, limits, progress = question
-        policy = self.policy
-        level, rule, limit = judge(policy, tally, limits)
-        exempt = limits.rule.exempt
-        stopped = rule == "repeat" and level is STOP and policy.enforce
-        return Verdict.of(
-            {
-                "level": level,
-                "allowed": level < BLOCK or (not policy.enforce and rule != "halted"),
-                "rule": rule,
-                "count": 0 if exempt else tally.repeats,
-                "total": 0 if exempt else tally.total,
-                "size": tally.size - exempt,
-                "window": policy.window,
-                "threshold": limits.threshold,
-                "limit": limit,
-                "streak": tally.failed if rule == "failures" else tally.stagnant if rule == "stagnation" else 0,
-                "tool": tool,
-                "signature": call.signature,
-                "session": session,
-                "call_id": call_id,
-                "duplicate": tally.duplicate,
-                "source": tally.source,
-                "degraded": tally.degraded,
-                "progress": progress,
-                "halted": call.halt_reason if stopped else tally.halted,
-            }
-        )
+        _, tool, verdict = question
+        repeats, total, size, failed, stagnant, halted, duplicate, source, degraded, _ = tally
+        verdict["count"] = repeats
+        verdict["total"] = total
+        verdict["size"] = size
+        verdict["duplicate"] = duplicate
+        verdict["source"] = source
+        verdict["degraded"] = degraded
+        verdict["halted"] = halted
+        if tool.bounds.exempt:
+            verdict |= {"count": 0, "total": 0, "size": size - 1}
+        level, rule, limit = judge(self.policy, tally, tool.limits)
+        if rule is not None:
+            enforce = self.policy.enforce
+            verdict |= {"level": level, "rule": rule, "limit": limit}
+            verdict["allowed"] = level < BLOCK or (not enforce and rule != "halted")
+            verdict["streak"] = failed if rule == "failures" else stagnant if rule == "stagnation" else 0
+            if rule == "repeat" and level is STOP and enforce:
+                verdict["halted"] = tool.bounds.halt_reason
+        return Verdict.of(verdict)
 
     def report(self, verdict: Verdict, result: Any, ok: bool) -> Report | None:  # noqa: FBT001 - as the caller names it
         """The report on a verdict's call, or None where there is nothing to report: it was not allowed to run."""
         if not verdict.allowed:
             return None
-        limits, tool_key, _ = self._tool(verdict.tool)
         session_key, call_id = encode(verdict.session), _stored_id(verdict.call_id)
-        return self._report(session_key, verdict.signature, call_id, tool_key, limits, verdict.progress, result, ok)
+        tool = self._tool(verdict.tool)
+        return self._report(session_key, verdict.signature, call_id, tool, verdict.progress, result, ok)
 
     def outcome(self, question: Question, result: Any, ok: bool) -> Report:  # noqa: FBT001 - as the caller names it
         """The report on a question's call, where no verdict is made of it."""
-        call = question.call
-        limits, progress = question.limits, question.progress
-        return self._report(call.session, call.signature, call.call_id, call.tool, limits, progress, result, ok)
+        session_key, signature, call_id, *_ = question.call
+        progress: bool = question.verdict["progress"]
+        return self._report(session_key, signature, call_id, question.tool, progress, result, ok)
 
     def report_call(
         self,
         session: Named,
-        tool: str,
+        name: str,
         args: Any,
         call_id: str,
         result: Any,
         ok: bool,  # noqa: FBT001 - as the caller names it
     ) -> Report:
-        """The report on a call that another process recorded under `call_id`."""
-        limits, tool_key, _ = self._tool(tool)
-        signature, _ = self._sign(limits, tool, tool_key, args)
-        progress = limits.makes_progress(args)
-        return self._report(session.key, signature, _stored_id(call_id), tool_key, limits, progress, result, ok)
+        """The report on a call of the tool `name` that another process recorded under `call_id`."""
+        tool = self._tool(name)
+        signature, _ = self._sign(tool, name, args)
+        progress = tool.limits.makes_progress(args)
+        return self._report(session.key, signature, _stored_id(call_id), tool, progress, result, ok)
 
-    def is_exempt(self, tool: str) -> bool:
+    def is_exempt(self, name: str) -> bool:
         """Whether calls of this tool are never counted."""
-        return self._tool(tool).limits.rule.exempt
+        return self._tool(name).bounds.exempt
 
     def halt_reason(self, reason: str) -> str:
         """Check an operator's reason for a halt: a non-empty string; at most 500 characters of it are kept."""
@@ -155,54 +152,57 @@ class Engine:
         session_key: str,
         signature: str,
         call_id: str,
-        tool_key: str,
-        limits: Limits,
+        tool: Tool,
         progress: bool,  # noqa: FBT001
         result: Any,
         ok: bool,  # noqa: FBT001
     ) -> Report:
-        known = None
+        known, rule = "", tool.limits.rule
         if result is not UNSET:
-            ignore = limits.rule.result_ignore
-            known = result_digest(result, ignore=ignore, masks=limits.masks, secret=self.settings.secret)
-        stagnates = known is not None and limits.rule.progress is False and not is_null(result)
+            masks, secret = tool.limits.masks, self.settings.secret
+            known = result_digest(result, ignore=rule.result_ignore, masks=masks, secret=secret) or ""
+        stagnates = known != "" and rule.progress is False and not is_null(result)
+        bounds = tool.bounds
         return Report(
-            session_key,
-            signature,
-            call_id,
-            tool_key,
-            self.max_age,
-            bool(ok),
-            known or "",
-            progress,
-            stagnates,
+            session_key, signature, call_id, bounds.tool, bounds.max_age, bool(ok), known, progress, stagnates
         )
 
-    def _tool(self, tool: str) -> _Tool:
+    def _tool(self, name: str) -> Tool:
         try:
-            return self._tools[tool]
+            return self._tools[name]
         except (KeyError, TypeError):
-            key = encode_name("tool", tool)
-        limits, policy = self.policy.limits(tool), self.policy
+            key = encode_name("tool", name)
+        limits, policy = self.policy.limits(name), self.policy
+        rule = limits.rule
         stop = limits.stop if limits.stop is not None and policy.enforce else 0
         reason = f"{key} was called {stop} times without progress" if stop else ""
         # An exempt call takes no place, so none has to leave for it.
-        window = policy.window + limits.rule.exempt
+        bounds = Bounds(key, policy.window + rule.exempt, self.max_age, limits.pace, stop, reason, rule.exempt)
+        verdict = {
+            **dict.fromkeys(VERDICT_FIELDS),
+            "level": ALLOW,
+            "allowed": True,
+            "window": policy.window,
+            "threshold": limits.threshold,
+            "streak": 0,
+            "progress": False,
+        }
         # Tool names come from a model: a bounded memory of them.
         if len(self._tools) >= _MAX_TOOLS:
             self._tools.clear()
-        self._tools[tool] = found = _Tool(limits, key, (key, window, self.max_age, limits.pace, stop, reason))
-        return found
+        self._tools[name] = tool = Tool(limits, bounds, rule.progress is not False, verdict)
+        return tool
 
-    def _sign(self, limits: Limits, tool: str, tool_key: str, args: Any) -> tuple[str, bytes]:
+    def _sign(self, tool: Tool, name: str, args: Any) -> tuple[str, bytes]:
+        key, limits = tool.bounds.tool, tool.limits
         if limits.selects:
             args = select_fields(args, limits.rule.ignore, limits.rule.only)
         if self.settings.key is None:
             form = args_bytes(args)
         else:
-            name, text = _checked_key(self.settings.key(tool, args))
-            tool_key, form = encode_name("tool", name), text.encode("utf-8", "surrogatepass")
-        return f"{tool_key}:{digest_bytes(form, self.settings.secret)}", form
+            named, text = _checked_key(self.settings.key(name, args))
+            key, form = encode_name("tool", named), text.encode("utf-8", "surrogatepass")
+        return f"{key}:{digest_bytes(form, self.settings.secret)}", form
 
 
 def _checked_key(named: Any) -> tuple[str, str]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from xxhash import xxh3_64_intdigest
 
+from loopfence.canonical import canonical_bytes, canonical_bytes_of_json
 from loopfence.errors import ArgsError
-from loopfence.signature import canonical_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,16 +48,16 @@ def intent_fingerprint(path: str, body: bytes) -> int:
     request = llm_request(body)
     if request is not None:
         try:
-            return intent_fingerprint_value(path, request)
+            return request_fingerprint(path, request)
         except ArgsError:
             pass  # deeper than any request
-    return xxh3_64_intdigest(canonical_json(path).encode() + b"\n" + body)
+    return xxh3_64_intdigest(canonical_bytes(path) + b"\n" + body)
 
 
 def llm_request(body: bytes) -> dict[str, Any] | None:
     """The parsed body of an LLM request in any of the dialects; None for anything else."""
     try:
-        request = json.loads(body)
+        request = json.loads(body, parse_constant=_refuse)
     except (ValueError, RecursionError):
         return None
     return request if isinstance(request, dict) and _is_llm_request(_asked(request)) else None
@@ -69,11 +69,17 @@ def intent_fingerprint_value(path: str, value: Any) -> int:
     One that is no LLM request counts by its canonical JSON; ArgsError where it has none.
     """
     intent = _intent(value)
-    return _fingerprint({path: value} if intent is None else [path, intent])
+    return xxh3_64_intdigest(canonical_bytes({path: value} if intent is None else [path, intent]))
 
 
-def _fingerprint(value: Any) -> int:
-    return xxh3_64_intdigest(canonical_json(value).encode())
+def request_fingerprint(path: str, request: dict[str, Any]) -> int:
+    """The same fingerprint for an LLM request that `llm_request` or another strict JSON parser made: several times
+    faster. ArgsError where it is nested too deep."""
+    return xxh3_64_intdigest(canonical_bytes_of_json([path, _intent(request)]))
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
 
 
 def _intent(request: Any) -> dict[str, Any] | None:

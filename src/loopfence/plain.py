@@ -20,6 +20,35 @@ _ORJSON_LEVELS = 250
 _CONTAINERS: tuple[Any, ...] = (dict, list, tuple, set, frozenset)
 
 
+def shallow_values(value: Any) -> int:
+    """How many values are in an object of leaves and of objects and lists of leaves, as most arguments are; else 0.
+
+    orjson may write what `values_left` need not walk through: this takes half the time.
+    """
+    if type(value) is not dict:
+        return 0
+    found = len(value)
+    try:
+        for item in value.values():
+            kind = type(item)
+            if kind is str or kind is int or item is None or kind is bool:
+                continue
+            if kind is dict:
+                inner = item.values()
+            elif kind is list:
+                inner = item
+            else:
+                return 0
+            found += len(inner)
+            for leaf in inner:
+                kind = type(leaf)
+                if not (kind is str or kind is int or leaf is None or kind is bool):
+                    return 0
+    except RuntimeError:  # another thread changed a dict
+        return 0
+    return found
+
+
 def values_left(value: Any, most: int) -> int:  # noqa: C901 - one pass over each value, without calls
     """How many of `most` values are left after all in `value`, where orjson may write it: more than 0.
 

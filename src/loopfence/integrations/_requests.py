@@ -14,7 +14,13 @@ from urllib.parse import quote
 from loopfence.classic import Allow, AsyncLoopBreaker
 from loopfence.errors import ArgsError, ConfigError
 from loopfence.integrations.transcript import TranscriptGuard
-from loopfence.intent import REQUEST_FIELDS, intent_fingerprint, intent_fingerprint_value, llm_request
+from loopfence.intent import (
+    REQUEST_FIELDS,
+    intent_fingerprint,
+    intent_fingerprint_value,
+    llm_request,
+    request_fingerprint,
+)
 from loopfence.signature import canonical_json, digest
 
 if TYPE_CHECKING:
@@ -72,7 +78,7 @@ class RequestGuard:
             request = llm_request(body)
             if request is not None:
                 with suppress(ArgsError):  # nested deeper than any request
-                    return await self._judge(session, path, request)
+                    return await self._judge(session, request, request_fingerprint(path, request))
             return await self._intent(session, intent_fingerprint(path, body))
         except Exception:
             log.exception("not guarded: judging a request to %s failed", path)
@@ -82,7 +88,8 @@ class RequestGuard:
         """Say the same of a body that is parsed already, and may hold a client library's objects."""
         try:
             told = {name: request[name] for name in REQUEST_FIELDS if name in request}
-            return await self._judge(session, path, json.loads(canonical_json(told)))
+            request = json.loads(canonical_json(told))
+            return await self._judge(session, request, intent_fingerprint_value(path, request))
         except ArgsError as error:
             log.warning("not guarded: a request to %s has no canonical form: %s", path, error)
             return None
@@ -96,11 +103,10 @@ class RequestGuard:
             if judge is not None:
                 await judge.close()
 
-    async def _judge(self, session: str, path: str, request: Mapping[str, Any]) -> Refusal | None:
+    async def _judge(self, session: str, request: Mapping[str, Any], fingerprint: int) -> Refusal | None:
         # Both see each request, whatever the other says; together they take the time of the slower one.
-        by_intent, by_history = await asyncio.gather(
-            self._intent(session, intent_fingerprint_value(path, request)), self._history(session, request)
-        )
+        judges = self._intent(session, fingerprint), self._history(session, request)
+        by_intent, by_history = await asyncio.gather(*judges)
         return by_intent or by_history
 
     async def _intent(self, session: str, fingerprint: int) -> Refusal | None:

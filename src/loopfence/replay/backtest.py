@@ -54,7 +54,7 @@ class Backtest:
             if counted is None:
                 history.mark()
             elif isinstance(one, Call):
-                level, rule, _ = judge(self._policy, counted[1], counted[0].limits)
+                level, rule, _ = judge(self._policy, counted[1], counted[0].tool.limits)
                 history.add(one, counted, level, rule)
 
     def end(self, state: tuple[SessionRun, History]) -> None:

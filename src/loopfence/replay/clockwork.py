@@ -132,7 +132,7 @@ class SessionRun:
         """Reports a call; of an exempt one the store takes only its progress."""
         question, _, report = counted
         store = self._clockwork.store
-        if not question.limits.rule.exempt:
+        if not question.call.bounds.exempt:
             store.report(report)
         elif report.progress and report.ok:
             store.progress(report.session, report.signature, report.call_id)

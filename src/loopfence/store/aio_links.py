@@ -12,6 +12,7 @@ import redis.exceptions
 
 from loopfence.store.faults import FAILURES, as_failure
 from loopfence.store.links import sentinel_pools
+from loopfence.store.replies import Replies
 from loopfence.store.scripts import scan_reply, scan_step
 from loopfence.store.tries import Tries
 
@@ -108,7 +109,7 @@ class _OpenClient:
             await self.client.aclose()
 
 
-class _Wire:
+class _Wire(asyncio.Protocol):
     """One open connection of one event loop. Steps go out whole; replies come back in the same order.
 
     A step that is cancelled leaves its place in the order to a reply that nobody waits for.
@@ -118,64 +119,78 @@ class _Wire:
         self._connection = connection
         self._patience = patience
         """Seconds without any reply, while some are due, after which the connection is given up."""
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
+        self._replies = Replies()
         self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
         self._outbox: list[bytes] = []
         self._watch: asyncio.Handle | None = None
         self._watched = 0.0
         """When the watch goes off; uvloop's handle of a time that is (nearly) now does not know it."""
-        self._heard = self._loop.time()
+        self._heard = self.loop.time()
         self.open = True
-        self.reader = self._loop.create_task(self._read())
+        # redis-py's own connection has connected, secured and logged in; from then on what comes in comes here,
+        # without the stream's buffer and the two tasks that wait for it.
+        self._transport: asyncio.Transport = connection._writer.transport  # noqa: SLF001
+        self._transport.set_protocol(self)
+        self._closed: asyncio.Future[None] = self.loop.create_future()
+        self.life = self.loop.create_task(self._live())
+        """Started on the loop, it is ended by the loop's own shutdown: `asyncio.run` leaves no open connection."""
 
-    def post(self, data: bytes, deadline: float) -> asyncio.Future[Any]:
-        """Send one step; the future gets its reply, or the server's error as a value."""
-        if not self._outbox:
-            # Steps that are posted in the same turn of the loop share one write.
-            self._loop.call_soon(self._flush)
-        self._outbox.append(data)
-        future: asyncio.Future[Any] = self._loop.create_future()
-        if not self._waiting:
-            self._heard = self._loop.time()
-        self._waiting.append((future, deadline))
+    def post(self, steps: list[bytes], deadline: float) -> list[asyncio.Future[Any]]:
+        """Send steps; each future gets its reply, or the server's error as a value."""
+        if self._waiting:
+            # What is posted while others wait, in one turn of the loop, shares one write.
+            if not self._outbox:
+                self.loop.call_soon(self._flush)
+            self._outbox += steps
+        else:
+            self._heard = self.loop.time()
+            self._transport.write(b"".join(steps))
+        futures = [self.loop.create_future() for _ in steps]
+        self._waiting.extend([(future, deadline) for future in futures])
         if self._watch is None or deadline < self._watched:
             self._arm(deadline)
-        return future
+        return futures
 
     def _flush(self) -> None:
         data = b"".join(self._outbox)
         self._outbox.clear()
         if self.open:
-            self._connection._writer.write(data)  # noqa: SLF001 - a write that needs no task of its own
+            self._transport.write(data)
 
-    async def _read(self) -> None:
-        error: BaseException = redis.exceptions.ConnectionError("the connection was closed")
+    def data_received(self, data: bytes) -> None:
+        """What the transport calls: hand out the replies in `data`."""
         try:
-            while True:
-                try:
-                    reply = await self._connection.read_response()
-                except redis.exceptions.ResponseError as refusal:
-                    reply = refusal
-                self._heard = self._loop.time()
+            replies = self._replies.feed(data)
+            self._heard = self.loop.time()
+            for reply in replies:
                 future, _ = self._waiting.popleft()
                 if not future.done():
                     future.set_result(reply)
-        except Exception as lost:  # noqa: BLE001 - what answers may be anything
-            error = as_failure(lost)
+        except Exception as error:  # noqa: BLE001 - what answers may be anything
+            self.fail(as_failure(error))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """What the transport calls at its end."""
+        self.fail(redis.exceptions.ConnectionError(str(error or "the server closed the connection")))
+
+    async def _live(self) -> None:
+        try:
+            await self._closed
         finally:
-            self.fail(error)
+            self.fail(redis.exceptions.ConnectionError("the connection was closed"))
             await self._connection.disconnect(nowait=True)
 
     def _arm(self, deadline: float) -> None:
         if self._watch is not None:
             self._watch.cancel()
-        self._watch, self._watched = self._loop.call_at(deadline, self._expire), deadline
+        self._watch, self._watched = self.loop.call_at(deadline, self._expire), deadline
 
     def _expire(self) -> None:
         self._watch = None
         if not self._waiting:
             return
-        now = self._loop.time()
+        now = self.loop.time()
         if now - self._heard >= self._patience:
             self.fail(redis.exceptions.ConnectionError("no reply in time"))
             return
@@ -189,15 +204,15 @@ class _Wire:
         """Give the connection up: who ran out of time gets a timeout, the others the error, and may try again."""
         self.open = False
         waiting, self._waiting = self._waiting, deque()
-        now = self._loop.time()
+        now = self.loop.time()
         for future, deadline in waiting:
             if not future.done():
                 late = deadline <= now
                 future.set_exception(redis.exceptions.TimeoutError("no reply in time") if late else error)
         if self._watch is not None:
             self._watch.cancel()
-        if asyncio.current_task() is not self.reader:
-            self.reader.cancel()
+        if not self._closed.done():
+            self._closed.set_result(None)
 
 
 class AsyncWireLink:
@@ -209,49 +224,47 @@ class AsyncWireLink:
         self._wires: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[_Wire]] = (
             weakref.WeakKeyDictionary()
         )
+        self.users: weakref.WeakSet[SharedLink] = weakref.WeakSet()
+        self._latest: _Wire | None = None
+        """The wire of the loop that asked last: most programs have one loop."""
 
     async def send(self, command: Command[Any]) -> Any:
-        deadline = asyncio.get_running_loop().time() + self._timeout
-        (reply,) = await self._exchange([command.pack()], deadline)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeout
+        (reply,) = await self._exchange([command.pack()], loop, deadline)
         if isinstance(reply, redis.exceptions.NoScriptError):
-            (reply,) = await self._exchange([command.pack_text()], deadline)
+            (reply,) = await self._exchange([command.pack_text()], loop, deadline)
         if isinstance(reply, Exception):
             raise reply
         return reply
 
     async def send_many(self, commands: list[Command[Any]]) -> list[Any]:
-        deadline = asyncio.get_running_loop().time() + self._timeout
-        replies = await self._exchange([command.pack() for command in commands], deadline)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeout
+        replies = await self._exchange([command.pack() for command in commands], loop, deadline)
         for index, reply in enumerate(replies):
             if isinstance(reply, redis.exceptions.NoScriptError):
-                (replies[index],) = await self._exchange([commands[index].pack_text()], deadline)
+                (replies[index],) = await self._exchange([commands[index].pack_text()], loop, deadline)
         return replies
 
-    async def _exchange(self, packed: list[bytes], deadline: float) -> list[Any]:
+    async def _exchange(self, steps: list[bytes], loop: asyncio.AbstractEventLoop, deadline: float) -> list[Any]:
         """A reply (or the server's error) for each."""
         tries = None
         while True:
             try:
-                wire = self._ready() or await self._connected(deadline)
-                if len(packed) == 1:
-                    return [await wire.post(packed[0], deadline)]
-                return list(await asyncio.gather(*[wire.post(data, deadline) for data in packed]))
+                wire = self._latest
+                if wire is None or wire.loop is not loop or not wire.open:
+                    wire = self._latest = await self._connected(loop, deadline)
+                futures = wire.post(steps, deadline)
+                return [await futures[0]] if len(futures) == 1 else list(await asyncio.gather(*futures))
             except FAILURES as error:
                 tries = tries or Tries(deadline)
                 await asyncio.sleep(tries.pause(error))
 
-    def _ready(self) -> _Wire | None:
-        """This loop's wire, if it is open."""
-        opening = self._wires.get(asyncio.get_running_loop())
-        if opening is None or not opening.done() or opening.cancelled() or opening.exception() is not None:
-            return None
-        wire = opening.result()
-        return wire if wire.open else None
-
-    async def _connected(self, deadline: float) -> _Wire:
-        loop = asyncio.get_running_loop()
+    async def _connected(self, loop: asyncio.AbstractEventLoop, deadline: float) -> _Wire:
+        """This loop's open wire."""
         opening = self._wires.get(loop)
-        if opening is None or opening.done():
+        if opening is None or (opening.done() and not _is_open(opening)):
             opening = self._wires[loop] = loop.create_task(self._open())
             # Whoever waits sees the error; nobody may be left by then.
             opening.add_done_callback(lambda task: task.cancelled() or task.exception())
@@ -276,8 +289,8 @@ class AsyncWireLink:
     async def scan(self, pattern: str) -> AsyncIterator[Any]:
         cursor = 0
         while True:
-            deadline = asyncio.get_running_loop().time() + self._timeout
-            (reply,) = await self._exchange([scan_step(cursor, pattern)], deadline)
+            loop = asyncio.get_running_loop()
+            (reply,) = await self._exchange([scan_step(cursor, pattern)], loop, loop.time() + self._timeout)
             if isinstance(reply, Exception):
                 raise reply
             cursor, keys = scan_reply(reply)
@@ -294,4 +307,22 @@ class AsyncWireLink:
             if not opening.cancelled() and opening.exception() is None:
                 wire = opening.result()
                 wire.fail(redis.exceptions.ConnectionError("the guard was closed"))
-                await asyncio.wait([wire.reader])
+                await asyncio.wait([wire.life])
+
+
+class SharedLink:
+    """One guard's part in a link that all guards with the same URL share; its connection is closed with the last."""
+
+    def __init__(self, link: AsyncWireLink) -> None:
+        self._link = link
+        link.users.add(self)
+        self.send, self.send_many, self.scan = link.send, link.send_many, link.scan
+
+    async def close(self) -> None:
+        self._link.users.discard(self)
+        if not self._link.users:
+            await self._link.close()
+
+
+def _is_open(opening: asyncio.Task[_Wire]) -> bool:
+    return not opening.cancelled() and opening.exception() is None and opening.result().open

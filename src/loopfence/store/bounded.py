@@ -37,9 +37,10 @@ def clear_deadline() -> None:
 
 
 def _remaining(most: float | None) -> float | None:
-    if _deadline.at == _NO_DEADLINE:
+    at = _deadline.at
+    if at == _NO_DEADLINE:
         return most
-    left = (_deadline.at - time.monotonic()) * _deadline.share
+    left = (at - time.monotonic()) * _deadline.share
     if left <= 0:
         # redis-py closes the socket on it and raises its own TimeoutError.
         raise TimeoutError("the step's time is up")
@@ -77,7 +78,7 @@ class _BoundedSocket:
 
     def _hurry(self) -> None:
         left = _remaining(self._timeout)
-        # Setting a timeout is a system call; 10 ms are not worth one.
+        # Setting a timeout costs more than 10 ms are worth.
         if left is None or self._set is None or not 0 <= self._set - left < 0.01:
             self._sock.settimeout(left)
             self._set = left

@@ -1,9 +1,9 @@
 """redis-py's cluster clients, kept from waiting by themselves: the guard's deadline holds, its link does the retries.
 
 Slot map, MOVED and the nodes' connections are redis-py's. What takes longer than a step may is put off or left out:
-it sleeps over CLUSTERDOWN and TRYAGAIN, asks all nodes around in the middle of a step, and loads the list of all
-commands. ASK is followed here: redis-py knows no node that has no slots yet, and on asyncio it may say ASKING on one
-connection and the command on another.
+redis-py sleeps over CLUSTERDOWN and TRYAGAIN, asks all nodes around in the middle of a step, and loads the list of
+all commands. ASK is followed here: redis-py does not know a node that has no slots yet, and on asyncio says ASKING on
+one connection and the command on another.
 """
 
 from __future__ import annotations
@@ -192,6 +192,9 @@ class AsyncClusterClient(AsyncRedisCluster):
 
     async def execute_command(self, *arguments: Any, **options: Any) -> Any:
         try:
+            await (
+                self.initialize()
+            )  # before redis-py's own, which knows no slots when it picks the first command's node
             return await super().execute_command(*arguments, **options)
         except _AskedError as asked:
             node = AsyncClusterNode(asked.host, asked.port, **self.connection_kwargs)

@@ -6,6 +6,7 @@ import inspect
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
+from weakref import WeakValueDictionary
 
 import redis
 import redis.asyncio
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from loopfence.settings import Settings
-    from loopfence.store.aio_links import AsyncLink
+    from loopfence.store.aio_links import AsyncLink, AsyncWireLink
     from loopfence.store.links import Link
 
 _CONNECTION_OPTIONS = inspect.signature(redis.connection.AbstractConnection).parameters
@@ -29,6 +30,10 @@ _CONNECTION_OPTIONS = inspect.signature(redis.connection.AbstractConnection).par
 _UNNAMED = dict.fromkeys({"driver_info"} & set(_CONNECTION_OPTIONS) or {"lib_name", "lib_version"})
 MAX_CONNECTIONS = 10_000
 """For one node of a cluster; redis-py's default of 100 raises when as many threads call at a time."""
+
+
+_shared: WeakValueDictionary[tuple[str, float], AsyncWireLink] = WeakValueDictionary()
+"""The asyncio links in use, by URL and timeout."""
 
 
 def open_link(settings: Settings) -> Link:
@@ -48,7 +53,7 @@ def open_link(settings: Settings) -> Link:
 
 def open_async_link(settings: Settings) -> AsyncLink:
     """The same for an AsyncLoopGuard."""
-    from loopfence.store.aio_links import AsyncClientLink, AsyncWireLink
+    from loopfence.store.aio_links import AsyncClientLink, AsyncWireLink, SharedLink
 
     if settings.client is not None:
         client = _checked(settings.client, asynchronous=True)
@@ -57,6 +62,9 @@ def open_async_link(settings: Settings) -> AsyncLink:
         return AsyncClientLink(_cluster(settings, asynchronous=True), settings.timeout, owned=True)
 
     context = _context(_client(settings, asynchronous=True).connection_pool)
+    key = settings.url, settings.timeout
+    if (link := _shared.get(key)) is not None:
+        return SharedLink(link)
 
     def make_pool() -> Any:
         pool = _client(settings, asynchronous=True).connection_pool
@@ -64,7 +72,8 @@ def open_async_link(settings: Settings) -> AsyncLink:
             pool.connection_class = with_context(pool.connection_class, context)
         return pool
 
-    return AsyncWireLink(make_pool, settings.timeout)
+    link = _shared[key] = AsyncWireLink(make_pool, settings.timeout)
+    return SharedLink(link)
 
 
 @contextmanager

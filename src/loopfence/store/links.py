@@ -12,6 +12,7 @@ import redis.exceptions
 
 from loopfence.store.bounded import clear_deadline, set_deadline
 from loopfence.store.faults import FAILURES, as_failure
+from loopfence.store.replies import Replies
 from loopfence.store.scripts import scan_reply, scan_step
 from loopfence.store.tries import Tries
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from loopfence.store.scripts import Command
+
+
+_READ = 65_536
+"""Bytes that are taken from a socket at once."""
 
 
 class Link(Protocol):
@@ -80,31 +85,80 @@ class ClientLink:
             self._client.close()
 
 
+class _Wire:
+    """One thread's connection: packed steps out, replies in."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+        self._replies = Replies()
+
+    def exchange(self, data: bytes, count: int) -> list[Any]:
+        """A reply, or the server's error, for each of the `count` steps in `data`."""
+        try:
+            # redis-py's own connection has connected, secured and logged in; from then on its socket is ours.
+            sock = self.connection._sock  # noqa: SLF001
+            if sock is None:
+                self.connection.connect()
+                sock = self.connection._sock  # noqa: SLF001
+            sock.sendall(data)
+            replies = self._replies.feed(sock.recv(_READ))
+            while len(replies) < count:
+                replies += self._replies.feed(sock.recv(_READ))
+        except BaseException as error:  # noqa: BLE001 - it is raised again
+            self.close()
+            raise as_failure(error) from None
+        if len(replies) > count:
+            self.close()
+            raise redis.exceptions.InvalidResponse("what answered is no Redis (it says more than it was asked)")
+        return replies
+
+    def close(self) -> None:
+        """Let go of the connection: a reply that comes late must never be taken for the next step's."""
+        self.connection.disconnect()
+        self._replies = Replies()
+
+
+_links: weakref.WeakSet[WireLink] = weakref.WeakSet()
+
+
+def _leave_all_to_parent() -> None:
+    for link in _links:
+        link.leave_to_parent()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_all_to_parent)
+
+
 class WireLink:
-    """One connection a thread, held: packed bytes out, the reply in, all within one deadline a step."""
+    """One connection a thread, held: each step is done within one deadline."""
 
     def __init__(self, pool: Any, timeout: float) -> None:
         self._pool = pool
         self._timeout = timeout
         self._mine = threading.local()
-        self._all: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._all: weakref.WeakSet[_Wire] = weakref.WeakSet()
+        _links.add(self)
 
-    def _connection(self) -> Any:
-        mine = self._mine
-        pid = os.getpid()
-        if getattr(mine, "pid", None) != pid:
-            # Also after a fork: the parent's connection is the parent's.
+    def leave_to_parent(self) -> None:
+        """What a forked child does: the connections are its parent's."""
+        self._mine = threading.local()
+
+    def _wire(self) -> _Wire:
+        try:
+            wire: _Wire = self._mine.wire
+        except AttributeError:
             # Made from the pool's settings, and not of the pool: those run out.
-            mine.pid, mine.connection = pid, self._pool.connection_class(**self._pool.connection_kwargs)
-            self._all.add(mine.connection)
-        return mine.connection
+            wire = self._mine.wire = _Wire(self._pool.connection_class(**self._pool.connection_kwargs))
+            self._all.add(wire)
+        return wire
 
     def send(self, command: Command[Any]) -> Any:
         until = set_deadline(self._timeout)
         try:
-            (reply,) = self._exchange([command.pack()], until)
+            (reply,) = self._exchange(command.pack(), 1, until)
             if isinstance(reply, redis.exceptions.NoScriptError):
-                (reply,) = self._exchange([command.pack_text()], until)
+                (reply,) = self._exchange(command.pack_text(), 1, until)
         finally:
             clear_deadline()
         if isinstance(reply, Exception):
@@ -114,49 +168,31 @@ class WireLink:
     def send_many(self, commands: list[Command[Any]]) -> list[Any]:
         until = set_deadline(self._timeout)
         try:
-            replies = self._exchange([command.pack() for command in commands], until)
+            replies = self._exchange(b"".join([command.pack() for command in commands]), len(commands), until)
             for index, reply in enumerate(replies):
                 if isinstance(reply, redis.exceptions.NoScriptError):
-                    (replies[index],) = self._exchange([commands[index].pack_text()], until)
+                    (replies[index],) = self._exchange(commands[index].pack_text(), 1, until)
         finally:
             clear_deadline()
         return replies
 
-    def _exchange(self, packed: list[bytes], until: float) -> list[Any]:
-        """A reply (or the server's error) for each."""
-        connection = self._connection()
-        data = packed[0] if len(packed) == 1 else b"".join(packed)
+    def _exchange(self, data: bytes, count: int, until: float) -> list[Any]:
+        """A reply (or the server's error) for each of the `count` steps in `data`."""
+        wire = self._wire()
         tries = None
         while True:
             try:
-                return self._attempt(connection, data, len(packed))
+                return wire.exchange(data, count)
             except FAILURES as error:
                 tries = tries or Tries(until)
                 time.sleep(tries.pause(error))
-
-    @staticmethod
-    def _attempt(connection: Any, data: bytes, count: int) -> list[Any]:
-        replies: list[Any] = []
-        try:
-            connection.connect()
-            connection.send_packed_command((data,), check_health=False)
-            while len(replies) < count:
-                try:
-                    replies.append(connection.read_response())
-                except redis.exceptions.ResponseError as error:
-                    replies.append(error)
-        except BaseException as error:  # noqa: BLE001 - it is raised again
-            # A reply that comes late must never be taken for the next step's.
-            connection.disconnect()
-            raise as_failure(error) from None
-        return replies
 
     def scan(self, pattern: str) -> Iterator[Any]:
         cursor = 0
         while True:
             until = set_deadline(self._timeout)
             try:
-                (reply,) = self._exchange([scan_step(cursor, pattern)], until)
+                (reply,) = self._exchange(scan_step(cursor, pattern), 1, until)
             finally:
                 clear_deadline()
             if isinstance(reply, Exception):
@@ -167,7 +203,7 @@ class WireLink:
                 return
 
     def close(self) -> None:
-        for connection in list(self._all):
-            connection.disconnect()
+        for wire in list(self._all):
+            wire.close()
         for sentinels in sentinel_pools(self._pool):
             sentinels.disconnect()

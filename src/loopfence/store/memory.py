@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from loopfence.store.keys import decode
-from loopfence.store.tally import Call, Contents, Entry, Report, Source, Streak, Tally
+from loopfence.store.tally import Call, Contents, Entry, Report, Source, Streak, Tally, new
 from loopfence.store.window import Window
 
 if TYPE_CHECKING:
@@ -71,61 +71,60 @@ class MemoryStore:
         self._source = source
 
     def record(self, call: Call) -> Tally:
-        if call.exempt:
+        if call.bounds.exempt:
             return self.peek(call)
+        session, signature, call_id, bounds, text = call
         with self._space.lock:
-            return self._record(call)
+            clock = self._now()
+            window = self._open(session, clock)
+            now = window.next_score(clock)
+            if bounds.max_age:
+                window.drop_until(now - bounds.max_age)
+            member = (signature, call_id)
+            duplicate = member in window.scores
+            if not duplicate:
+                window.append(member, now)
+                while len(window.scores) > bounds.window:
+                    window.drop_oldest()
+                if bounds.pace or window.seen or window.epoch:
+                    window.discount(call, now)
+                if text is not None:
+                    window.texts[signature] = text
+            total = repeats = window.counts[signature]
+            if window.epoch or window.seen:
+                repeats = max(1, total - window.discounted(signature))
+            halted = window.halted
+            if bounds.stop and repeats >= bounds.stop and halted is None:
+                window.halted = bounds.halt_reason
+            self._keep(window, clock)
+            # No cutoff: what is too old has just been dropped.
+            streak = window.streak_of(bounds.tool, NO_CUTOFF) if window.streaks else None
+            failed, stagnant = (streak.failed, streak.stagnant) if streak else (0, 0)
+            size, source = len(window.scores), self._source
+        degraded = source == "local"
+        return new(Tally, (repeats, total, size, failed, stagnant, halted, duplicate, source, degraded, False))
 
     def record_many(self, calls: list[Call]) -> list[Tally]:
         return [self.record(call) for call in calls]
-
-    def _record(self, call: Call) -> Tally:
-        clock = self._now()
-        window = self._open(call.session, clock)
-        now = window.next_score(clock)
-        if call.max_age:
-            window.drop_until(now - call.max_age)
-        signature = call.signature
-        member = (signature, call.call_id)
-        duplicate = member in window.scores
-        if not duplicate:
-            window.append(member, now)
-            while len(window.scores) > call.window:
-                window.drop_oldest()
-            if call.pace or window.seen or window.epoch:
-                window.discount(call, now)
-            if call.args is not None:
-                window.texts[signature] = call.args
-        total = window.counts[signature]
-        repeats = max(1, total - window.discounted(signature)) if window.epoch or window.seen else total
-        halted = window.halted
-        if call.stop and repeats >= call.stop and halted is None:
-            window.halted = call.halt_reason
-        self._keep(window, clock)
-        # No cutoff: what is too old has just been dropped.
-        streak = window.streak_of(call.tool, NO_CUTOFF) if window.streaks else None
-        failed, stagnant = (streak.failed, streak.stagnant) if streak else (0, 0)
-        source = self._source
-        return Tally(repeats, total, len(window.scores), failed, stagnant, halted, duplicate, source, source == "local")
 
     def peek(self, call: Call) -> Tally:
         with self._space.lock:
             clock = self._now()
             window = self._find(call.session, clock) or Window()
-            signature = call.signature
+            signature, bounds = call.signature, call.bounds
             now = window.next_score(clock)
-            cutoff = now - call.max_age if call.max_age else NO_CUTOFF
-            leaving = len(window.scores) + 1 - call.window
-            if call.max_age:
+            cutoff = now - bounds.max_age if bounds.max_age else NO_CUTOFF
+            leaving = len(window.scores) + 1 - bounds.window
+            if bounds.max_age:
                 leaving = max(leaving, sum(1 for score in window.scores.values() if score <= cutoff))
             gone = list(islice(window.scores.items(), max(0, leaving)))
             cutoff = max(cutoff, gone[-1][1]) if gone else cutoff
             before = window.counts.get(signature, 0)
             left = before - sum(1 for member, _ in gone if member[0] == signature)
             discounted = max(0, window.discounted(signature) - (before - left))
-            streak = window.streak_of(call.tool, cutoff)
+            streak = window.streak_of(bounds.tool, cutoff)
             seen = window.seen.get(signature)
-            if left and call.pace and seen is not None and seen.last and now - seen.last >= call.pace:
+            if left and bounds.pace and seen is not None and seen.last and now - seen.last >= bounds.pace:
                 discounted, streak = left, None
             return Tally(
                 left - discounted + 1,

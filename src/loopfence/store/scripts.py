@@ -41,7 +41,7 @@ RECORD, PEEK, REPORT, CONTROL, SNAPSHOT = (Script(name) for name in ("record", "
 
 
 class Command(NamedTuple, Generic[Reply]):
-    """One step to send, and how to read its reply. Its arguments are `varying`, then `fixed`."""
+    """One step to send, and how to read its reply. Its arguments are `varying`, `fixed`, then `last`."""
 
     script: Script
     keys: tuple[str, ...]
@@ -49,19 +49,21 @@ class Command(NamedTuple, Generic[Reply]):
     fixed: tuple[str | int, ...]
     """What is the same from call to call, and packed once."""
     parse: Callable[[Any], Reply]
+    last: tuple[str, ...] = ()
 
     def arguments(self, *, by_sha: bool) -> tuple[str | int, ...]:
         """What a client's `execute_command` takes."""
         script: tuple[str | int, ...] = ("EVALSHA", self.script.sha) if by_sha else ("EVAL", self.script.text)
-        return (*script, len(self.keys), *self.keys, *self.varying, *self.fixed)
+        return (*script, len(self.keys), *self.keys, *self.varying, *self.fixed, *self.last)
 
     def pack(self) -> bytes:
         """The EVALSHA as it goes over the wire."""
-        head = _head(self.script.sha, len(self.keys), len(self.varying) + len(self.fixed))
+        head = _head(self.script.sha, self.keys, len(self.varying) + len(self.fixed) + len(self.last))
         varying = "".join([f"${len(value)}\r\n{value}\r\n" for value in self.varying])
-        if not varying.isascii():
-            return b"".join((head, _packed(self.keys), *map(_argument, self.varying), _packed(self.fixed)))
-        return b"".join((head, _packed(self.keys), varying.encode(), _packed(self.fixed)))
+        # Names are encoded, so that the length in characters is that in bytes; an operator's reason is not.
+        middle = varying.encode() if varying.isascii() else b"".join(map(_argument, self.varying))
+        packed = head + middle + _packed(self.fixed)
+        return packed + b"".join(map(_argument, self.last)) if self.last else packed
 
     def pack_text(self) -> bytes:
         """The same as EVAL, for a server that does not know the script yet."""
@@ -79,9 +81,10 @@ def _packed(values: tuple[str | int, ...]) -> bytes:
     return b"".join(map(_argument, values))
 
 
-@lru_cache(maxsize=64)
-def _head(sha: str, keys: int, arguments: int) -> bytes:
-    return b"*%d\r\n" % (3 + keys + arguments) + b"".join(map(_argument, ("EVALSHA", sha, keys)))
+@lru_cache(maxsize=1024)
+def _head(sha: str, keys: tuple[str, ...], arguments: int) -> bytes:
+    words = ("EVALSHA", sha, len(keys), *keys)
+    return b"*%d\r\n" % (len(words) + arguments) + b"".join(map(_argument, words))
 
 
 def batched(calls: list[Call]) -> Iterator[list[Call]]:
@@ -114,14 +117,19 @@ class Commands:
         self._keys = lru_cache(maxsize=1024)(session_keys)
 
     def record(self, call: Call) -> Command[Tally]:
-        if call.exempt:
+        session, signature, call_id, bounds, args = call
+        if bounds.exempt:
             return self.peek(call)
-        fixed = (call.tool, call.window, call.max_age, call.pace, call.stop, call.halt_reason, self._ttl)
-        varying = (call.signature, call.call_id, call.args or "")
-        return Command(RECORD, self._keys(self.namespace, call.session), varying, fixed, _tally)
+        fixed: tuple[str | int, ...] = (bounds.tool, bounds.window, self._ttl)
+        last = () if args is None else (args,)
+        # A server takes its time for every argument: those that say nothing are left out.
+        if last or bounds.max_age or bounds.pace or bounds.stop:
+            fixed = (*fixed, bounds.max_age, bounds.pace, bounds.stop, bounds.halt_reason)
+        return Command(RECORD, self._keys(self.namespace, session), (signature, call_id), fixed, _tally, last)
 
     def peek(self, call: Call) -> Command[Tally]:
-        fixed = (call.tool, call.window, call.max_age, call.pace)
+        bounds = call.bounds
+        fixed = (bounds.tool, bounds.window, bounds.max_age, bounds.pace)
         return Command(PEEK, self._keys(self.namespace, call.session), (call.signature,), fixed, _tally)
 
     def report(self, report: Report) -> Command[None]:
@@ -159,11 +167,17 @@ def _nothing(_: Any) -> None:
 
 
 def _tally(reply: Any) -> Tally:
+    return _tally_of(text_of(reply))
+
+
+# Most calls are answered with one of a few texts.
+@lru_cache(maxsize=4096)
+def _tally_of(text: str) -> Tally:
     try:
-        repeats, total, size, failed, stagnant, duplicate, halted = text_of(reply).split(" ", 6)
+        repeats, total, size, failed, stagnant, duplicate, halted = text.split(" ", 6)
         counted = int(repeats), int(total), int(size), int(failed), int(stagnant)
     except ValueError:
-        raise ValueError(f"no tally: {text_of(reply)[:80]!r}") from None
+        raise ValueError(f"no tally: {text[:80]!r}") from None
     return Tally(*counted, halted or None, duplicate == "1")
 
 

@@ -72,7 +72,7 @@ class RedisStore:
         return self._ask(self._commands.record(call), lambda: self._outage.tally(call, local))
 
     def record_many(self, calls: list[Call]) -> list[Tally]:
-        if len(calls) < 2 or any(call.exempt for call in calls):
+        if len(calls) < 2 or any(call.bounds.exempt for call in calls):
             return [self.record(call) for call in calls]
         tallies: list[Tally] = []
         for batch in batched(calls):

@@ -8,30 +8,39 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
+new = tuple.__new__
+"""What a NamedTuple's constructor calls from Python, at three times the cost: for what is made on each call."""
+
 Source = Literal["redis", "memory", "local"]
 OnOutage = Literal["local", "allow", "block", "raise"]
 
 
+class Bounds(NamedTuple):
+    """What a store has to know of a call's tool; the same for all its calls. The name is encoded; times are µs."""
+
+    tool: str
+    """The caller's tool name, which streaks are kept by; the signature may name another (custom key)."""
+    window: int
+    max_age: int = 0
+    """0 = no bound."""
+    pace: int = 0
+    """0 = no pace."""
+    stop: int = 0
+    """Repeats at which the session is halted in the same step; 0 = never."""
+    halt_reason: str = ""
+    exempt: bool = False
+    """Never counted: `record` then is a `peek`."""
+
+
 class Call(NamedTuple):
-    """One call to be recorded or peeked at. Names are encoded; times are µs."""
+    """One call to be recorded or peeked at. Names are encoded."""
 
     session: str
     signature: str
     call_id: str
-    tool: str
-    """The caller's tool name, which streaks are kept by; the signature may name another (custom key)."""
-    window: int
-    max_age: int
-    """0 = no bound."""
-    pace: int
-    """0 = no pace."""
-    stop: int
-    """Repeats at which the session is halted in the same step; 0 = never."""
-    halt_reason: str
-    args: str | None
+    bounds: Bounds
+    args: str | None = None
     """Canonical JSON to keep beside the signature, or None."""
-    exempt: bool = False
-    """Never counted: `record` then is a `peek`."""
 
 
 class Report(NamedTuple):

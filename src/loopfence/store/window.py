@@ -109,21 +109,21 @@ class Window:
 
     def discount(self, call: Call, now: int) -> None:
         """Settle how many earlier occurrences of the new call's signature no longer count."""
-        signature = call.signature
+        signature, pace = call.signature, call.bounds.pace
         seen = self.seen.get(signature)
         epoch = self.epoch_for(signature)
         if seen is None:
-            if not epoch and not call.pace:
+            if not epoch and not pace:
                 return
             seen = self.seen[signature] = _Seen(epoch, self.counts[signature] - 1 if epoch else 0)
         elif seen.epoch != epoch:
             seen.epoch = epoch
             seen.discounted = self.counts[signature] - 1
-        if call.pace:
+        if pace:
             earlier = self.counts[signature] - 1
-            if earlier and seen.last and now - seen.last >= call.pace:
+            if earlier and seen.last and now - seen.last >= pace:
                 seen.discounted = earlier
-                self.streaks.pop(call.tool, None)
+                self.streaks.pop(call.bounds.tool, None)
             seen.last = now
 
     def compare(self, report: Report) -> bool:
