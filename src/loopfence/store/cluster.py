@@ -27,7 +27,6 @@ from loopfence.store.faults import code_of, raised
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-MOST_REDIRECTS = 5
 _SLEPT_OVER = ("CLUSTERDOWN", "TRYAGAIN")
 _MISPLACED = ("CLUSTERDOWN", "READONLY", "MASTERDOWN")
 
@@ -71,11 +70,6 @@ def _shuffled(nodes: Any) -> list[Any]:
     return random.sample(list(nodes), len(nodes))
 
 
-def _last(replies: list[Any]) -> Any:
-    """The reply after that to ASKING; the first error is raised as it is, not as a pipeline words it."""
-    return [raised(reply) for reply in replies][-1]
-
-
 def _options(seeds: list[tuple[str, int]], max_connections: int) -> dict[str, Any]:
     return {
         "max_connections": max_connections,
@@ -90,7 +84,6 @@ class ClusterClient(RedisCluster):
     """redis-py's client, connected when first used, in each process anew."""
 
     ERRORS_ALLOW_RETRY: Any = ()
-    RedisClusterRequestTTL = MOST_REDIRECTS
 
     def __init__(self, seeds: list[tuple[str, int]], connection_class: Any, max_connections: int) -> None:
         self._seeds = seeds
@@ -135,7 +128,7 @@ class ClusterClient(RedisCluster):
             node = self.get_redis_connection(self.nodes_manager.nodes_cache.setdefault(node.name, node))
             with node.pipeline(transaction=False) as pipe:
                 pipe.execute_command("ASKING").execute_command(*arguments)
-                return _last(pipe.execute(raise_on_error=False))
+                return [raised(reply) for reply in pipe.execute(raise_on_error=False)][1]
         except (ResponseError, RedisClusterException) as error:
             self._lost |= isinstance(error, RedisClusterException) or code_of(error) in _MISPLACED
             raise
@@ -158,7 +151,6 @@ class AsyncClusterClient(AsyncRedisCluster):
     """redis-py's client for asyncio; one event loop only."""
 
     ERRORS_ALLOW_RETRY: Any = ()
-    RedisClusterRequestTTL = MOST_REDIRECTS
 
     def __init__(
         self, seeds: list[tuple[str, int]], connection_class: Any, max_connections: int, timeout: float
@@ -182,7 +174,7 @@ class AsyncClusterClient(AsyncRedisCluster):
                     failure = error
                 else:
                     self._initialize = False
-                    self._known = list({*self._seeds, *((found.host, int(found.port)) for found in self.get_nodes())})
+                    self._known = list({*self._seeds, *((each.host, int(each.port)) for each in self.get_nodes())})
                     break
                 finally:
                     await node.disconnect()
@@ -201,7 +193,7 @@ class AsyncClusterClient(AsyncRedisCluster):
             node = self.nodes_manager.nodes_cache.setdefault(node.name, node)
             commands = [PipelineCommand(0, "ASKING"), PipelineCommand(1, *arguments)]
             await node.execute_pipeline(commands)
-            return _last([command.result for command in commands])
+            return [raised(command.result) for command in commands][1]
         except KeyError:
             self._initialize = True
             raise ClusterDownError("no node serves the slot") from None
