@@ -14,7 +14,7 @@ from redis.backoff import NoBackoff
 
 from loopfence.errors import ConfigError
 from loopfence.store.bounded import bounded
-from loopfence.store.cluster import AsyncClusterClient, ClusterClient
+from loopfence.store.cluster import AsyncClusterClient, ClusterClient, node_connection
 from loopfence.store.tls import context_of, with_context
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from loopfence.settings import Settings
     from loopfence.store.aio_links import AsyncLink, AsyncWireLink
-    from loopfence.store.cluster import Address
     from loopfence.store.links import Link
 
 _CONNECTION_OPTIONS = inspect.signature(redis.connection.AbstractConnection).parameters
@@ -83,7 +82,7 @@ def masters(settings: Settings) -> Iterator[list[Any]]:
     if settings.url.startswith("redis+cluster://"):
         cluster = _cluster(settings, asynchronous=False)()
         try:
-            yield cluster.nodes()
+            yield cluster.masters()
         finally:
             cluster.close()
     else:
@@ -217,16 +216,15 @@ def _cluster(settings: Settings, *, asynchronous: bool) -> Any:
         options = {"max_connections": MAX_CONNECTIONS, **_query(parts.query), **credentials}
         options |= _options(settings, asynchronous=asynchronous)
         _check_options(kind(**options))
-    context = _context(kind(**options).connection_pool)
-
-    def connect(address: Address) -> Any:
-        node = kind(host=address[0], port=address[1], **options)
-        pool = node.connection_pool
-        if not asynchronous:
-            pool.connection_class = bounded(pool.connection_class, context)
-        elif context is not None:
-            pool.connection_class = with_context(pool.connection_class, context)
-        return node
-
-    made: Any = AsyncClusterClient if asynchronous else ClusterClient
-    return lambda: made(seeds, connect)
+    pool = kind(**options).connection_pool
+    context = _context(pool)
+    connection_class = pool.connection_class
+    if not asynchronous:
+        connection_class = bounded(connection_class, context)
+    elif context is not None:
+        connection_class = with_context(connection_class, context)
+    ours = {name: value for name, value in pool.connection_kwargs.items() if name not in ("host", "port")}
+    of_node = node_connection(connection_class, ours)
+    if asynchronous:
+        return lambda: AsyncClusterClient(seeds, of_node, pool.max_connections, settings.timeout)
+    return lambda: ClusterClient(seeds, of_node, pool.max_connections)

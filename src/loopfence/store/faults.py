@@ -28,7 +28,7 @@ _CODES: tuple[tuple[type[Exception], str], ...] = (
     (redis.exceptions.MovedError, "MOVED"),
     (redis.exceptions.AskError, "ASK"),
     (redis.exceptions.TryAgainError, "TRYAGAIN"),
-    (redis.exceptions.ClusterDownError, "CLUSTERDOWN"),
+    (redis.exceptions.ClusterError, "CLUSTERDOWN"),  # also: sent to and fro between two nodes
     (redis.exceptions.MasterDownError, "MASTERDOWN"),
     (redis.exceptions.AuthenticationError, "NOAUTH"),
 )
@@ -80,7 +80,12 @@ def raised(reply: Any) -> Any:
 
 
 def as_failure(error: BaseException) -> BaseException:
-    """The error itself; or, for what redis-py's parser chokes on, the error that says so."""
+    """The error itself; or what a cluster client's hides; for what redis-py's parser chokes on, one that says so."""
+    while isinstance(error, redis.exceptions.RedisClusterException):
+        behind = error.__cause__ or error.__context__
+        if not isinstance(behind, FAILURES):
+            break
+        error = behind
     if isinstance(error, FAILURES) or not isinstance(error, Exception):
         return error
     return redis.exceptions.InvalidResponse(f"what answered is no Redis ({type(error).__name__})")
