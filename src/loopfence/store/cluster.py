@@ -184,9 +184,8 @@ class AsyncClusterClient(AsyncRedisCluster):
 
     async def execute_command(self, *arguments: Any, **options: Any) -> Any:
         try:
-            await (
-                self.initialize()
-            )  # before redis-py's own, which knows no slots when it picks the first command's node
+            # Before redis-py's own, which comes too late for the first command: that would go to any node.
+            await self.initialize()
             return await super().execute_command(*arguments, **options)
         except _AskedError as asked:
             node = AsyncClusterNode(asked.host, asked.port, **self.connection_kwargs)
