@@ -24,13 +24,15 @@ if TYPE_CHECKING:
 Counted = tuple["Question", "Tally", "Report"]
 """A recorded call as the engine took it, before any rule is applied; a plain tuple, as there are millions."""
 
-Signed = tuple["Call | Turn", str, bytes]
-"""An item and, of a call, its signature and the text of its arguments."""
+Signed = tuple["Call | Turn", str, str]
+"""An item and, of a call, its signature and the beginning of its arguments' text."""
 
 Took = tuple["Call | Turn", "Counted | None"]
 """An item and, of a call, what the engine made of it."""
 
 _LONGEST_BACKLOG: Final = 1_000
+_KEPT_BYTES: Final = 1_000
+"""Of a call's arguments; no report shows as many."""
 
 _EPOCH: Final = 1e9
 """Where each session's time begins, in seconds: recordings may count theirs from 0, which no clock shows."""
@@ -78,10 +80,11 @@ class SessionRun:
         if backlog is None:
             return [self._count(item)]
         if not isinstance(item, Call):
-            backlog.append((item, "", b""))
+            backlog.append((item, "", ""))
             return []
         _, signature, form = self._clockwork.engine.sign(item.tool, item.args)
-        backlog.append((item, signature, form))
+        # Not the bytes: orjson leaves room behind them, 4 KB each.
+        backlog.append((item, signature, form[:_KEPT_BYTES].decode("utf-8", "replace")))
         seen = self._seen
         if item.ok and signature not in seen and len(seen) < _LONGEST_BACKLOG:
             seen.add(signature)

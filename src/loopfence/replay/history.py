@@ -139,7 +139,7 @@ class History:
 
     def add_uncounted(self, signed: list[Signed], *, timeline: bool) -> None:
         """Notes the items of a session in which no call came twice."""
-        for item, key, form in signed:
+        for item, key, text in signed:
             if isinstance(item, Turn):
                 self.mark()
                 continue
@@ -147,7 +147,7 @@ class History:
             if item.outcome is not None:
                 self.outcome = item.outcome
             if timeline:
-                signature = self._new(item.tool, form[: 4 * _TEXT + 4].decode("utf-8", "replace"))
+                signature = self._new(item.tool, text)
                 signature.count = 1
                 self.signatures[key] = signature
                 if len(self.cells) < _CELLS:
