@@ -53,8 +53,8 @@ class Engine:
     """The pure half of a guard."""
 
     def __init__(self, settings: Settings) -> None:
-        self.settings = settings
         self.policy = settings.policy
+        self._key, self._secret, self._keeps_args = settings.key, settings.secret, settings.keep_args
         self.max_age = micros(settings.policy.max_age)
         self._tools: dict[str, Tool] = {}
 
@@ -69,7 +69,7 @@ class Engine:
         else:
             member_id = _stored_id(call_id)
         tool, signature, form = self.sign(name, args)
-        kept = form[:MAX_KEPT_ARGS].decode("utf-8", "ignore") if self.settings.keep_args else None
+        kept = form[:MAX_KEPT_ARGS].decode("utf-8", "ignore") if self._keeps_args else None
         call = new(Call, (session.key, signature, member_id, tool.bounds, kept))
         verdict = tool.verdict.copy()
         verdict["tool"] = name
@@ -86,12 +86,12 @@ class Engine:
         key, limits = tool.bounds.tool, tool.limits
         if limits.selects:
             args = select_fields(args, limits.rule.ignore, limits.rule.only)
-        if self.settings.key is None:
+        if self._key is None:
             form = args_bytes(args)
         else:
-            named, text = _checked_key(self.settings.key(name, args))
+            named, text = _checked_key(self._key(name, args))
             key, form = encode_name("tool", named), text.encode("utf-8", "surrogatepass")
-        return tool, f"{key}:{digest_bytes(form, self.settings.secret)}", form
+        return tool, f"{key}:{digest_bytes(form, self._secret)}", form
 
     def ask_many(self, calls: Iterable[tuple[str, str, Any]]) -> list[Question]:
         """The requests for many (session id, tool, args)."""
@@ -166,7 +166,7 @@ class Engine:
     ) -> Report:
         known, rule = "", tool.limits.rule
         if result is not UNSET:
-            masks, secret = tool.limits.masks, self.settings.secret
+            masks, secret = tool.limits.masks, self._secret
             known = result_digest(result, ignore=rule.result_ignore, masks=masks, secret=secret) or ""
         stagnates = known != "" and rule.progress is False and not is_null(result)
         bounds = tool.bounds

@@ -66,7 +66,7 @@ class MemoryStore:
     ) -> None:
         self._space = space or Space()
         self._namespace = namespace
-        self._ttl = ttl
+        self._ttl, self._halt_ttl = ttl * 1000, max(ttl, HALT_MS) * 1000
         self._clock = clock
         self._source = source
 
@@ -252,7 +252,7 @@ class MemoryStore:
         return window
 
     def _keep(self, window: Window, clock: int) -> None:
-        window.expires = clock + (self._ttl if window.halted is None else max(self._ttl, HALT_MS)) * 1000
+        window.expires = clock + (self._ttl if window.halted is None else self._halt_ttl)
 
 
 class AsyncMemoryStore:
