@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from servers.process import RedisServer, ServerStartError
+from servers.process import RedisServer, ServerStartError, Setup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +17,7 @@ NODE_TIMEOUT_MS = 1000
 FORM_SECONDS = 40.0
 
 
-class Cluster:
+class Cluster(Setup):
     """Masters are `nodes[:3]`, their replicas `nodes[3:]` in the same order, until a failover."""
 
     def __init__(self, binary: Binary, *, masters: int = 3) -> None:
@@ -27,24 +27,12 @@ class Cluster:
             f"cluster-node-timeout {NODE_TIMEOUT_MS}",
             "repl-diskless-sync-delay 0",
         ]
-        self.nodes = [RedisServer(binary, config=config) for _ in range(2 * masters)]
+        self.servers = self.nodes = [RedisServer(binary, config=config) for _ in range(2 * masters)]
 
-    def __enter__(self) -> Self:
-        try:
-            for node in self.nodes:
-                node.start()
-            self._form()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
+    def start(self) -> None:
         for node in self.nodes:
-            node.stop()
+            node.start()
+        self._form()
 
     @property
     def url(self) -> str:

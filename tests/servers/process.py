@@ -284,3 +284,27 @@ class RedisServer:
         self.socket.unlink(missing_ok=True)
         with contextlib.suppress(ValueError):
             _RUNNING.remove(self)
+
+
+class Setup:
+    """Several servers that belong together: started, or stopped whole where they do not come up."""
+
+    servers: list[RedisServer]
+
+    def start(self) -> None:
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        for server in self.servers:
+            server.stop()
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from servers.process import RedisServer, ServerStartError
+from servers.process import RedisServer, ServerStartError, Setup
 
 if TYPE_CHECKING:
     from servers.binaries import Binary
@@ -25,7 +25,7 @@ class _SentinelProcess(RedisServer):
         """A sentinel holds no data."""
 
 
-class SentinelSetup:
+class SentinelSetup(Setup):
     """`url` is the guard's URL for it; `fail_over()` kills the master and waits for its successor."""
 
     def __init__(self, binary: Binary) -> None:
@@ -33,20 +33,9 @@ class SentinelSetup:
         self.data: list[RedisServer] = []
         self.sentinels: list[RedisServer] = []
 
-    def __enter__(self) -> Self:
-        try:
-            self._start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        for server in [*self.sentinels, *self.data]:
-            server.stop()
+    @property
+    def servers(self):
+        return [*self.sentinels, *self.data]
 
     @property
     def url(self) -> str:
@@ -71,7 +60,7 @@ class SentinelSetup:
         )
         return self.master
 
-    def _start(self) -> None:
+    def start(self) -> None:
         master = RedisServer(self.binary, config=["repl-diskless-sync-delay 0"]).start()
         self.data.append(master)
         follow = [f"replicaof 127.0.0.1 {master.port}", "repl-diskless-sync-delay 0"]

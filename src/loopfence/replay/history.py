@@ -51,8 +51,35 @@ class Flag:
     cell: int | None
 
 
+class Flagged:
+    """What follows from the flags of one session, or of all."""
+
+    __slots__ = ()
+
+    redundant: int
+    wrong: int
+    unknown: int
+    halted: int
+
+    @property
+    def flagged(self) -> int:
+        """Calls that a rule would have refused."""
+        return self.redundant + self.wrong + self.unknown
+
+    @property
+    def saved(self) -> int:
+        """Calls that would not have run."""
+        return self.flagged + self.halted
+
+    @property
+    def precision(self) -> float | None:
+        """The part of the flagged calls that was redundant, of those where it is known; None without any."""
+        known = self.redundant + self.wrong
+        return self.redundant / known if known else None
+
+
 @dataclass(slots=True)
-class History:
+class History(Flagged):
     """One session after the other is kept small: `cells` and `flags` hold the first of many only."""
 
     key: dict[str, Any]
@@ -84,22 +111,6 @@ class History:
     def label(self) -> str:
         """The session's name with the other fields that make it up."""
         return "/".join(str(part) for part in self.key.values() if part is not None)
-
-    @property
-    def flagged(self) -> int:
-        """Calls that a rule would have refused."""
-        return self.redundant + self.wrong + self.unknown
-
-    @property
-    def saved(self) -> int:
-        """Calls that would not have run."""
-        return self.flagged + self.halted
-
-    @property
-    def precision(self) -> float | None:
-        """The part of the flagged calls that was redundant, of those where it is known; None without any."""
-        known = self.redundant + self.wrong
-        return self.redundant / known if known else None
 
     def mark(self) -> None:
         """Notes a turn."""

@@ -6,6 +6,7 @@ import heapq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from loopfence.replay.history import Flagged
 from loopfence.replay.loops import worst_loop
 
 if TYPE_CHECKING:
@@ -13,12 +14,11 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Totals:
+class Totals(Flagged):
     """Sums over sessions. Precision and recall are None where there is nothing to divide by."""
 
     sessions: int = 0
     calls: int = 0
-    flagged: int = 0
     redundant: int = 0
     wrong: int = 0
     unknown: int = 0
@@ -37,7 +37,6 @@ class Totals:
         """Counts one session."""
         self.sessions += 1
         self.calls += history.calls
-        self.flagged += history.flagged
         self.redundant += history.redundant
         self.wrong += history.wrong
         self.unknown += history.unknown
@@ -51,24 +50,14 @@ class Totals:
         self.resolved_hit += resolved and history.flagged > 0
 
     @property
-    def saved(self) -> int:
-        """Calls that would not have run."""
-        return self.flagged + self.halted
-
-    @property
-    def precision(self) -> float | None:
-        """The part of the flagged calls, of those where it is known, that was redundant."""
-        known = self.redundant + self.wrong
-        return self.redundant / known if known else None
-
-    @property
     def recall(self) -> float | None:
         """The part of the redundant third-or-later equal calls that was flagged."""
         return self.caught / self.due if self.due else None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return {**vars(self), "saved": self.saved, "precision": self.precision, "recall": self.recall}
+        derived = ("flagged", "saved", "precision", "recall")
+        return {**vars(self), **{name: getattr(self, name) for name in derived}}
 
 
 @dataclass

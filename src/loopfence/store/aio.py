@@ -1,14 +1,14 @@
-"""The asyncio Redis shell: sends the steps, keeps to the outage policy; no rule is decided here."""
+"""The asyncio Redis shell: sends the steps; no rule is decided here."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from loopfence.errors import StoreError
-from loopfence.store.faults import FAILURES, corrupt, raised, translate
-from loopfence.store.keys import session_of, session_pattern
-from loopfence.store.scripts import Command, Commands, batched, text_of
+from loopfence.store.faults import FAILURES, translate
+from loopfence.store.keys import session_pattern
+from loopfence.store.scripts import Command, Commands, batched
+from loopfence.store.shell import Found, RedisShell
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -20,96 +20,72 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class AsyncRedisStore:
-    """Windows in Redis, through a redis.asyncio client."""
+class AsyncRedisStore(RedisShell):
+    """Windows in Redis, through an AsyncLink."""
 
     def __init__(self, link: AsyncLink, commands: Commands, outage: Outage) -> None:
+        super().__init__(commands, outage)
         self._link = link
-        self._commands = commands
-        self._outage = outage
 
     async def _ask(self, command: Command[T], instead: Callable[[], T]) -> T:
-        if admitted := self._outage.admit():
-            try:
-                reply = command.parse(await self._link.send(command))
-            except FAILURES as error:
-                self._outage.failed(translate(error, command.keys[0]), admitted)
-            except ValueError as error:
-                self._outage.failed(corrupt(str(error), command.keys[0]), admitted)
-            else:
-                self._outage.succeeded()
-                return reply
-        else:
-            self._outage.skipped()
-        return instead()
-
-    async def _ask_many(self, commands: list[Command[T]], instead: Callable[[int], T]) -> list[T]:
         admitted = self._outage.admit()
         if not admitted:
             self._outage.skipped()
-            return [instead(index) for index in range(len(commands))]
+            return instead()
+        try:
+            reply = await self._link.send(command)
+        except FAILURES as error:
+            reply = error
+        return self._made_of(command, reply, admitted, instead)
+
+    async def _ask_many(self, commands: list[Command[T]], insteads: list[Callable[[], T]]) -> list[T]:
+        admitted = self._outage.admit()
+        if not admitted:
+            self._outage.skipped()
+            return [instead() for instead in insteads]
         try:
             replies = await self._link.send_many(commands)
         except FAILURES as error:
-            self._outage.failed(translate(error, commands[0].keys[0]), admitted)
-            return [instead(index) for index in range(len(commands))]
-        answers = []
-        for index, (command, reply) in enumerate(zip(commands, replies, strict=True)):
-            try:
-                answers.append(command.parse(raised(reply)))
-            except FAILURES as error:
-                self._outage.failed(translate(error, command.keys[0]), admitted)
-                answers.append(instead(index))
-            except ValueError as error:
-                self._outage.failed(corrupt(str(error), command.keys[0]), admitted)
-                answers.append(instead(index))
-            else:
-                self._outage.succeeded()
-        return answers
+            replies = [error] * len(commands)
+        asked = zip(commands, replies, insteads, strict=True)
+        return [self._made_of(command, reply, admitted, instead) for command, reply, instead in asked]
 
     async def record(self, call: Call) -> Tally:
-        local = self._outage.local.record
-        return await self._ask(self._commands.record(call), lambda: self._outage.tally(call, local))
+        return await self._ask(*self._recording(call))
 
     async def run(self, steps: Sequence[Call | Report]) -> list[Any]:
         answers: list[Any] = []
         for batch in batched(steps):
-            instead = partial(self._outage.answer_to, batch)
-            answers += await self._ask_many([self._commands.step(step) for step in batch], instead)
+            answers += await self._ask_many(*self._running(batch))
         return answers
 
     async def peek(self, call: Call) -> Tally:
-        local = self._outage.local.peek
-        return await self._ask(self._commands.peek(call), lambda: self._outage.tally(call, local))
+        return await self._ask(*self._peeking(call))
 
     async def report(self, report: Report) -> None:
-        await self._ask(self._commands.report(report), lambda: self._outage.local.report(report))
+        await self._ask(*self._reporting(report))
 
     async def progress(self, session: str, owner: str, token: str) -> None:
-        local = self._outage.local
-        await self._ask(self._commands.progress(session, owner, token), lambda: local.progress(session, owner, token))
+        await self._ask(*self._progressing(session, owner, token))
 
     async def halt(self, session: str, reason: str) -> None:
-        await self._ask(self._commands.halt(session, reason), lambda: self._outage.local.halt(session, reason))
+        await self._ask(*self._halting(session, reason))
 
     async def resume(self, session: str) -> None:
-        await self._ask(self._commands.resume(session), lambda: self._outage.local.resume(session))
+        await self._ask(*self._resuming(session))
 
     async def reset(self, session: str) -> None:
-        await self._ask(self._commands.reset(session), lambda: self._outage.local.reset(session))
+        await self._ask(*self._resetting(session))
 
     async def contents(self, session: str) -> Contents:
-        return await self._ask(self._commands.contents(session), lambda: self._outage.local.contents(session))
+        return await self._ask(*self._reading(session))
 
     async def sessions(self) -> AsyncIterator[str]:
         namespace = self._commands.namespace
-        seen: set[str] = set()
+        found = Found(namespace)
         try:
             async for key in self._link.scan(session_pattern(namespace)):
-                session = session_of(namespace, text_of(key))
-                # SCAN may return a key twice, and a session has two keys that match.
-                if session is not None and session not in seen:
-                    seen.add(session)
+                if (session := found.new(key)) is not None:
                     yield session
         except FAILURES as error:
             raise translate(error, namespace) from None

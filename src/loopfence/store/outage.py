@@ -13,7 +13,7 @@ from loopfence.errors import CorruptSessionError, StoreError, StoreUnavailableEr
 from loopfence.store.tally import Call, OnOutage, Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from loopfence.store.memory import MemoryStore
     from loopfence.store.tally import Report
@@ -133,9 +133,8 @@ class Outage:
         if self.on_outage == "raise":
             raise StoreUnavailableError("Redis is out; it is asked again in a moment")
 
-    def answer_to(self, steps: Sequence[Call | Report], index: int) -> Tally | None:
+    def answer_to(self, step: Call | Report) -> Tally | None:
         """The answer without Redis to one step of many."""
-        step = steps[index]
         if isinstance(step, Call):
             return self.tally(step, self.local.record)
         self.local.report(step)

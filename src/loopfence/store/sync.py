@@ -1,14 +1,14 @@
-"""The synchronous Redis shell: sends the steps, keeps to the outage policy; no rule is decided here."""
+"""The synchronous Redis shell: sends the steps; no rule is decided here."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from loopfence.errors import StoreError
-from loopfence.store.faults import FAILURES, corrupt, raised, translate
-from loopfence.store.keys import session_of, session_pattern
-from loopfence.store.scripts import Command, Commands, batched, text_of
+from loopfence.store.faults import FAILURES, translate
+from loopfence.store.keys import session_pattern
+from loopfence.store.scripts import Command, Commands, batched
+from loopfence.store.shell import Found, RedisShell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -20,96 +20,72 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class RedisStore:
-    """Windows in Redis, through a redis-py client."""
+class RedisStore(RedisShell):
+    """Windows in Redis, through a Link."""
 
     def __init__(self, link: Link, commands: Commands, outage: Outage) -> None:
+        super().__init__(commands, outage)
         self._link = link
-        self._commands = commands
-        self._outage = outage
 
     def _ask(self, command: Command[T], instead: Callable[[], T]) -> T:
-        if admitted := self._outage.admit():
-            try:
-                reply = command.parse(self._link.send(command))
-            except FAILURES as error:
-                self._outage.failed(translate(error, command.keys[0]), admitted)
-            except ValueError as error:
-                self._outage.failed(corrupt(str(error), command.keys[0]), admitted)
-            else:
-                self._outage.succeeded()
-                return reply
-        else:
-            self._outage.skipped()
-        return instead()
-
-    def _ask_many(self, commands: list[Command[T]], instead: Callable[[int], T]) -> list[T]:
         admitted = self._outage.admit()
         if not admitted:
             self._outage.skipped()
-            return [instead(index) for index in range(len(commands))]
+            return instead()
+        try:
+            reply = self._link.send(command)
+        except FAILURES as error:
+            reply = error
+        return self._made_of(command, reply, admitted, instead)
+
+    def _ask_many(self, commands: list[Command[T]], insteads: list[Callable[[], T]]) -> list[T]:
+        admitted = self._outage.admit()
+        if not admitted:
+            self._outage.skipped()
+            return [instead() for instead in insteads]
         try:
             replies = self._link.send_many(commands)
         except FAILURES as error:
-            self._outage.failed(translate(error, commands[0].keys[0]), admitted)
-            return [instead(index) for index in range(len(commands))]
-        answers = []
-        for index, (command, reply) in enumerate(zip(commands, replies, strict=True)):
-            try:
-                answers.append(command.parse(raised(reply)))
-            except FAILURES as error:
-                self._outage.failed(translate(error, command.keys[0]), admitted)
-                answers.append(instead(index))
-            except ValueError as error:
-                self._outage.failed(corrupt(str(error), command.keys[0]), admitted)
-                answers.append(instead(index))
-            else:
-                self._outage.succeeded()
-        return answers
+            replies = [error] * len(commands)
+        asked = zip(commands, replies, insteads, strict=True)
+        return [self._made_of(command, reply, admitted, instead) for command, reply, instead in asked]
 
     def record(self, call: Call) -> Tally:
-        local = self._outage.local.record
-        return self._ask(self._commands.record(call), lambda: self._outage.tally(call, local))
+        return self._ask(*self._recording(call))
 
     def run(self, steps: Sequence[Call | Report]) -> list[Any]:
         answers: list[Any] = []
         for batch in batched(steps):
-            instead = partial(self._outage.answer_to, batch)
-            answers += self._ask_many([self._commands.step(step) for step in batch], instead)
+            answers += self._ask_many(*self._running(batch))
         return answers
 
     def peek(self, call: Call) -> Tally:
-        local = self._outage.local.peek
-        return self._ask(self._commands.peek(call), lambda: self._outage.tally(call, local))
+        return self._ask(*self._peeking(call))
 
     def report(self, report: Report) -> None:
-        self._ask(self._commands.report(report), lambda: self._outage.local.report(report))
+        self._ask(*self._reporting(report))
 
     def progress(self, session: str, owner: str, token: str) -> None:
-        local = self._outage.local
-        self._ask(self._commands.progress(session, owner, token), lambda: local.progress(session, owner, token))
+        self._ask(*self._progressing(session, owner, token))
 
     def halt(self, session: str, reason: str) -> None:
-        self._ask(self._commands.halt(session, reason), lambda: self._outage.local.halt(session, reason))
+        self._ask(*self._halting(session, reason))
 
     def resume(self, session: str) -> None:
-        self._ask(self._commands.resume(session), lambda: self._outage.local.resume(session))
+        self._ask(*self._resuming(session))
 
     def reset(self, session: str) -> None:
-        self._ask(self._commands.reset(session), lambda: self._outage.local.reset(session))
+        self._ask(*self._resetting(session))
 
     def contents(self, session: str) -> Contents:
-        return self._ask(self._commands.contents(session), lambda: self._outage.local.contents(session))
+        return self._ask(*self._reading(session))
 
     def sessions(self) -> Iterator[str]:
         namespace = self._commands.namespace
-        seen: set[str] = set()
+        found = Found(namespace)
         try:
             for key in self._link.scan(session_pattern(namespace)):
-                session = session_of(namespace, text_of(key))
-                # SCAN may return a key twice, and a session has two keys that match.
-                if session is not None and session not in seen:
-                    seen.add(session)
+                if (session := found.new(key)) is not None:
                     yield session
         except FAILURES as error:
             raise translate(error, namespace) from None
