@@ -11,7 +11,7 @@ from loopfence.results import is_null, result_digest
 from loopfence.settings import UNSET, Settings
 from loopfence.signature import args_bytes, digest, digest_bytes, select_fields
 from loopfence.store.keys import encode, encode_name
-from loopfence.store.tally import Bounds, Call, Report, Tally, new
+from loopfence.store.tally import Bounds, Call, Report, Tally, new_tuple
 from loopfence.verdict import ALLOW, BLOCK, STOP, VERDICT_FIELDS, Verdict, judge
 
 if TYPE_CHECKING:
@@ -46,7 +46,10 @@ class Question(NamedTuple):
     call: Call
     tool: Tool
     verdict: dict[str, Any]
-    """The verdict so far: what is known before the store is asked. Its answer finds a processor that has slept."""
+    """The verdict so far: all that is known before the store is asked.
+
+    After a wait for Redis each line takes several times as long, as the processor's caches have gone cold.
+    """
 
 
 class Engine:
@@ -70,7 +73,7 @@ class Engine:
             member_id = _stored_id(call_id)
         tool, signature, form = self.sign(name, args)
         kept = form[:MAX_KEPT_ARGS].decode("utf-8", "ignore") if self._keeps_args else None
-        call = new(Call, (session.key, signature, member_id, tool.bounds, kept))
+        call = new_tuple(Call, (session.key, signature, member_id, tool.bounds, kept))
         verdict = tool.verdict.copy()
         verdict["tool"] = name
         verdict["signature"] = signature
@@ -78,7 +81,7 @@ class Engine:
         verdict["call_id"] = call_id
         if tool.makes_progress:
             verdict["progress"] = tool.limits.makes_progress(args)
-        return new(Question, (call, tool, verdict))
+        return new_tuple(Question, (call, tool, verdict))
 
     def sign(self, name: str, args: Any) -> tuple[Tool, str, bytes]:
         """The tool `name`, the signature of a call of it, and the text of the arguments that was signed."""

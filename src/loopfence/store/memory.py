@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from loopfence.store.keys import decode
-from loopfence.store.tally import Call, Contents, Entry, Report, Source, Streak, Tally, new
+from loopfence.store.tally import Call, Contents, Entry, Report, Source, Streak, Tally, new_tuple
 from loopfence.store.window import Window
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class MemoryStore:
             failed, stagnant = (streak.failed, streak.stagnant) if streak else (0, 0)
             size, source = len(window.scores), self._source
         degraded = source == "local"
-        return new(Tally, (repeats, total, size, failed, stagnant, halted, duplicate, source, degraded, False))
+        return new_tuple(Tally, (repeats, total, size, failed, stagnant, halted, duplicate, source, degraded, False))
 
     def run(self, steps: Sequence[Call | Report]) -> list[Any]:
         tallies: list[Tally | None] = []
