@@ -176,10 +176,9 @@ class _History:
         return told
 
     def _tool_calls(self, calls: Any) -> Any:
-        return _each(calls, self._tool_call)
-
-    def _tool_call(self, call: dict[str, Any]) -> dict[str, Any]:
-        return _numbered(call, self._called)
+        if not isinstance(calls, list):
+            return calls
+        return [_numbered(call, self._called) if isinstance(call, dict) else call for call in calls]
 
     def _called(self, call_id: Any) -> Any:
         return self._calls.setdefault(call_id, len(self._calls)) if isinstance(call_id, str) else call_id
@@ -232,4 +231,8 @@ def _same(value: Any) -> Any:
 
 def _told(item: dict[str, Any]) -> dict[str, Any]:
     """An object without cache hints and without what is only a default written out."""
-    return {k: v for k, v in item.items() if v is not None and v != [] and k != "cache_control"}
+    told = item.copy()
+    for name, value in item.items():
+        if value is None or value == [] or name == "cache_control":
+            del told[name]
+    return told

@@ -9,6 +9,7 @@ import os
 import threading
 import time
 import warnings
+import weakref
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -132,6 +133,20 @@ def test_asyncio_run_twice_with_one_guard(newest_server: RedisServer) -> None:
         gc.collect()
     asyncio.run(guard.close())
     assert newest_server.admin.info("clients")["connected_clients"] == 1, "only the test's own client is left"
+
+
+def test_loops_that_have_ended_are_let_go(newest_server: RedisServer) -> None:
+    guard = AsyncLoopGuard(newest_server.url, timeout=5)
+    loops = []
+
+    async def call() -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        assert not (await guard.session("s").check("search")).degraded
+
+    for _ in range(4):
+        asyncio.run(call())
+    gc.collect()
+    assert [loop() is None for loop in loops] == [True, True, True, False]
 
 
 def test_one_guard_in_the_loops_of_several_threads(newest_server: RedisServer) -> None:

@@ -223,9 +223,7 @@ class AsyncWireLink:
     def __init__(self, make_pool: Callable[[], Any], timeout: float) -> None:
         self._make_pool = make_pool
         self._timeout = timeout
-        self._wires: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[_Wire]] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._wires: dict[asyncio.AbstractEventLoop, asyncio.Task[_Wire]] = {}
         self.users: weakref.WeakSet[SharedLink] = weakref.WeakSet()
         self._latest: _Wire | None = None
         """The wire of the loop that asked last: most programs have one loop."""
@@ -271,6 +269,8 @@ class AsyncWireLink:
         if wire is None or wire.loop is not loop or not wire.open:
             opening = self._wires.get(loop)
             if opening is None or (opening.done() and not _is_open(opening)):
+                for ended in [other for other in list(self._wires) if other.is_closed()]:
+                    self._wires.pop(ended, None)
                 opening = self._wires[loop] = loop.create_task(self._open())
                 # Whoever waits sees the error; nobody may be left by then.
                 opening.add_done_callback(lambda task: task.cancelled() or task.exception())
