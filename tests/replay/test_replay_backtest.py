@@ -4,7 +4,7 @@ import tracemalloc
 from itertools import groupby
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from loopfence import Level, LoopGuard, Policy
@@ -93,7 +93,16 @@ def report(session, verdict, item):
     session.report(verdict, ok=item.ok, **known)
 
 
+A_BATCH_BEFORE_A_GAP = [
+    Call("s", "a", None, ok=False),
+    Call("s", "b", None, "x", ok=False, ts=1.0),
+    Call("s", "b", None, "x", ok=False, ts=4.0, batch="t"),
+    Call("s", "b", {"n": 1}, ok=False, ts=2.0),
+]
+
+
 @given(ITEMS, POLICIES)
+@example(A_BATCH_BEFORE_A_GAP, Policy(window=4, threshold=2, failures=None, stagnation=3, max_age=5.0))
 def test_it_flags_what_a_guard_in_shadow_mode_flags(items, policy):
     # time does not run backwards within a session
     latest = 0.0

@@ -102,22 +102,21 @@ class SessionRun:
     def _count(self, item: Call | Turn) -> Took:
         """Records a call and reports it, or lets a turn move things."""
         clockwork, pending = self._clockwork, self._pending
-        question = None
-        if isinstance(item, Call):
-            question = clockwork.engine.ask(self._named, item.tool, item.args, item.batch)
+        batch = item.batch if isinstance(item, Call) else None
+        if pending and batch != self._batch:
+            # When the turn ended, and not when the next item came: what is too old may lie between.
+            clockwork.now = self._now
+            self._report_batch()
         if item.ts is not None:
             if self._start is None:
                 self._start = item.ts
             # never backwards, as the clock of a server
             self._now = max(self._now, _EPOCH + (item.ts - self._start))
         clockwork.now = self._now
-        if question is None or isinstance(item, Turn):
-            self._report_batch()
+        if isinstance(item, Turn):
             clockwork.store.progress(self._named.key, "", new_id())
             return item, None
-        batch = item.batch
-        if pending and batch != self._batch:
-            self._report_batch()
+        question = clockwork.engine.ask(self._named, item.tool, item.args, batch)
         tally = clockwork.store.record(question.call)
         result = UNSET if item.result is UNKNOWN else item.result
         counted = (question, tally, clockwork.engine.outcome(question, result, item.ok))
