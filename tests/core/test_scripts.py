@@ -128,6 +128,20 @@ def test_scripts_are_sent_by_their_digest_once_the_server_knows_them(redis_serve
     assert len({script.sha for script in SCRIPTS}) == len(SCRIPTS)
 
 
+def test_scores_rise_though_the_servers_clock_steps_back(redis_server: RedisServer) -> None:
+    calls, admin = "loopfence:{run}:calls", redis_server.connect(decode_responses=True)
+    with LoopGuard(redis_server.url, window=3, timeout=10, on_outage="raise") as guard:
+        session = guard.session("run")
+        session.check("first")
+        (first, now), *_ = admin.zrange(calls, 0, -1, withscores=True)
+        later = now + 3_600_000_000
+        admin.zadd(calls, {first: later})
+        for tool in ("second", "third", "fourth"):
+            session.check(tool)
+        held = [(member.split(":")[0], score - later) for member, score in admin.zrange(calls, 0, -1, withscores=True)]
+    assert held == [("second", 1), ("third", 2), ("fourth", 3)]
+
+
 @pytest.mark.parametrize("forgotten", [(), ("record",), ("report",), ("record", "report")])
 def test_steps_that_build_on_each_other_keep_their_order_on_a_server_without_the_scripts(
     redis_server: RedisServer, forgotten: tuple[str, ...]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import redis.exceptions
 
-from loopfence.store.faults import FAILURES, as_failure
+from loopfence.store.faults import FAILURES, as_failure, too_many
 from loopfence.store.links import sentinel_pools
 from loopfence.store.replies import Replies
 from loopfence.store.scripts import pack_in_order, scan_reply, scan_step
@@ -164,6 +164,8 @@ class _Wire(asyncio.Protocol):
         """What the transport calls: hand out the replies in `data`."""
         try:
             replies = self._replies.feed(data)
+            if len(replies) > len(self._waiting):
+                raise too_many()
             self._heard = self.loop.time()
             for reply in replies:
                 future, _ = self._waiting.popleft()

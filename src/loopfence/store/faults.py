@@ -91,6 +91,11 @@ def as_failure(error: BaseException) -> BaseException:
     return redis.exceptions.InvalidResponse(f"what answered is no Redis ({type(error).__name__})")
 
 
+def too_many() -> redis.exceptions.InvalidResponse:
+    """The error for more replies than there were steps: nobody knows which is whose."""
+    return redis.exceptions.InvalidResponse("what answered is no Redis (it says more than it was asked)")
+
+
 def translate(error: Exception, calls_key: str) -> StoreError:
     """The loopfence error for one of redis-py's, in words that hold no URL and no password.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import redis.exceptions
 
 from loopfence.store.bounded import clear_deadline, set_deadline
-from loopfence.store.faults import FAILURES, as_failure
+from loopfence.store.faults import FAILURES, as_failure, too_many
 from loopfence.store.replies import Replies
 from loopfence.store.scripts import pack_in_order, scan_reply, scan_step
 from loopfence.store.tries import Tries
@@ -111,7 +111,7 @@ class _Wire:
             raise as_failure(error) from None
         if len(replies) > len(steps):
             self.close()
-            raise redis.exceptions.InvalidResponse("what answered is no Redis (it says more than it was asked)")
+            raise too_many()
         return replies
 
     def close(self) -> None:
