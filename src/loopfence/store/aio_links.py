@@ -165,7 +165,7 @@ class _Wire(asyncio.Protocol):
         try:
             replies = self._replies.feed(data)
             if len(replies) > len(self._waiting):
-                raise too_many()
+                raise too_many()  # noqa: TRY301 - told as all else that may be wrong with an answer
             self._heard = self.loop.time()
             for reply in replies:
                 future, _ = self._waiting.popleft()
