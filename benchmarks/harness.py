@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ async def per_await(work: Callable[[int], Awaitable[object]], calls: int) -> flo
     return (time.perf_counter() - start) / calls * 1e6
 
 
-def in_turns(measures: list[Callable[[], float]], repeats: int) -> list[float]:
+def in_turns(measures: Sequence[Callable[[], float]], repeats: int) -> list[float]:
     """The median of each measure, all of them taken in turns after one round that does not count."""
     rounds = [[measure() for measure in measures] for _ in range(repeats + 1)][1:]
     return [statistics.median(column) for column in zip(*rounds, strict=True)]

@@ -6,6 +6,7 @@ import asyncio
 import json
 import platform
 from collections import deque
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ TASKS = (1, 4, 16, 64, 256)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from loopfence import Session
 
 
 def draw(url: str, path: Path) -> None:
@@ -50,6 +53,10 @@ def _machine() -> str:
     return f"{len(names)} x {names[0]}" if names else platform.processor()
 
 
+def _check(session: Session, index: int) -> object:
+    return session.check("search", {"page": index})
+
+
 def _best(work: Callable[[int], object], calls: int) -> float:
     return min(per_call(work, calls) for _ in range(7))
 
@@ -71,11 +78,7 @@ def _against_window(url: str) -> dict[str, list[float]]:
             naive(index)
             local.check("search", {"page": index})
         session = remote.session("plot")
-        works: list[Callable[[int], object]] = [
-            lambda index, run=session: run.check("search", {"page": index}),
-            lambda index, run=local: run.check("search", {"page": index}),
-            naive,
-        ]
+        works: list[Callable[[int], object]] = [partial(_check, session), partial(_check, local), naive]
         for column, work in zip(costs.values(), works, strict=True):
             column.append(_best(work, 300))
         remote.close()

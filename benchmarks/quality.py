@@ -69,7 +69,7 @@ class FirstTrip:
         item.position = self._row  # a call may be counted later than it is taken
         for one, counted in run.take(item):
             if counted is not None and self.at is None:
-                level, _, _ = judge(self._clockwork.policy, counted[1], counted[0].limits)
+                level, _, _ = judge(self._clockwork.policy, counted[1], counted[0].tool.limits)
                 self.at = one.position if level >= Level.BLOCK else None
 
     def end(self, run: SessionRun) -> None:
