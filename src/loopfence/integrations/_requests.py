@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import quote
 
+from loopfence.canonical import canonical_bytes
 from loopfence.classic import Allow, AsyncLoopBreaker
 from loopfence.errors import ArgsError, ConfigError
 from loopfence.integrations.transcript import TranscriptGuard
@@ -22,7 +22,8 @@ from loopfence.intent import (
     llm_request,
     request_fingerprint,
 )
-from loopfence.signature import canonical_json, digest
+from loopfence.parse import parse_json
+from loopfence.signature import digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -89,7 +90,7 @@ class RequestGuard:
         """Say the same of a body that is parsed already, and may hold a client library's objects."""
         try:
             told = {name: request[name] for name in REQUEST_FIELDS if name in request}
-            request = json.loads(canonical_json(told))
+            request = parse_json(canonical_bytes(told))
             return await self._judge(session, request, partial(intent_fingerprint_value, path, request))
         except ArgsError as error:
             log.warning("not guarded: a request to %s has no canonical form: %s", path, error)

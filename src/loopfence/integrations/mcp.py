@@ -17,9 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from loopfence.integrations._adapter import Adapter, Hooks, T, missing
 
-if TYPE_CHECKING:
-    from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
-
 try:
     import mcp_types as mt
     from mcp.server.auth.middleware.auth_context import get_access_token

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 
     from loopfence.engine import Question
     from loopfence.policy import Policy
-    from loopfence.store.tally import Call, Report
-
-    Step = Call | Report
+    from loopfence.store.tally import Report, Step
 
 _GLANCE = 4
 """Events that are read of a history which may have grown by one turn only."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import redis.exceptions
 
-from loopfence.store.faults import FAILURES, as_failure, too_many
+from loopfence.store.faults import FAILURES, as_failure, raised, too_many
 from loopfence.store.links import sentinel_pools
 from loopfence.store.replies import Replies
 from loopfence.store.scripts import pack_in_order, scan_reply, scan_step
@@ -236,9 +236,7 @@ class AsyncWireLink:
         (reply,) = await self._exchange(lambda _: [command.pack()], loop, deadline)
         if isinstance(reply, redis.exceptions.NoScriptError):
             (reply,) = await self._exchange(lambda _: [command.pack_text()], loop, deadline)
-        if isinstance(reply, Exception):
-            raise reply
-        return reply
+        return raised(reply)
 
     async def send_many(self, commands: list[Command[Any]]) -> list[Any]:
         loop = asyncio.get_running_loop()
@@ -305,9 +303,7 @@ class AsyncWireLink:
                 loop,
                 deadline,
             )
-            if isinstance(reply, Exception):
-                raise reply
-            cursor, keys = scan_reply(reply)
+            cursor, keys = scan_reply(raised(reply))
             for key in keys:
                 yield key
             if cursor == 0:

@@ -61,10 +61,10 @@ def open_async_link(settings: Settings) -> AsyncLink:
     if settings.url.startswith("redis+cluster://"):
         return AsyncClientLink(_cluster(settings, asynchronous=True), settings.timeout, owned=True)
 
-    context = _context(_client(settings, asynchronous=True).connection_pool)
     key = settings.url, settings.timeout
     if (link := _shared.get(key)) is not None:
         return SharedLink(link)
+    context = _context(_client(settings, asynchronous=True).connection_pool)
 
     def make_pool() -> Any:
         pool = _client(settings, asynchronous=True).connection_pool

@@ -73,7 +73,7 @@ def code_of(error: Exception) -> str:
 
 
 def raised(reply: Any) -> Any:
-    """A reply of many: raises the server's error where it is one."""
+    """A reply; raises the error where it is one."""
     if isinstance(reply, Exception):
         raise reply
     return reply

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import redis.exceptions
 
 from loopfence.store.bounded import clear_deadline, set_deadline
-from loopfence.store.faults import FAILURES, as_failure, too_many
+from loopfence.store.faults import FAILURES, as_failure, raised, too_many
 from loopfence.store.replies import Replies
 from loopfence.store.scripts import pack_in_order, scan_reply, scan_step
 from loopfence.store.tries import Tries
@@ -106,12 +106,11 @@ class _Wire:
             replies = self._replies.feed(sock.recv(_READ))
             while len(replies) < len(steps):
                 replies += self._replies.feed(sock.recv(_READ))
+            if len(replies) > len(steps):
+                raise too_many()  # noqa: TRY301 - told as all else that may be wrong with an answer
         except BaseException as error:  # noqa: BLE001 - it is raised again
             self.close()
             raise as_failure(error) from None
-        if len(replies) > len(steps):
-            self.close()
-            raise too_many()
         return replies
 
     def close(self) -> None:
@@ -164,9 +163,7 @@ class WireLink:
                 (reply,) = self._exchange(lambda _: [command.pack_text()], until)
         finally:
             clear_deadline()
-        if isinstance(reply, Exception):
-            raise reply
-        return reply
+        return raised(reply)
 
     def send_many(self, commands: list[Command[Any]]) -> list[Any]:
         until = set_deadline(self._timeout)
@@ -200,9 +197,7 @@ class WireLink:
                 (reply,) = self._exchange(lambda _: [scan_step(cursor, pattern)], until)  # noqa: B023 - called at once
             finally:
                 clear_deadline()
-            if isinstance(reply, Exception):
-                raise reply
-            cursor, keys = scan_reply(reply)
+            cursor, keys = scan_reply(raised(reply))
             yield from keys
             if cursor == 0:
                 return

@@ -17,6 +17,8 @@ from loopfence.store.window import Window
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
+    from loopfence.store.tally import Step
+
 MAX_SESSIONS = 10_000
 NO_CUTOFF = -1
 """Before every score: a caller's clock may stand at 0."""
@@ -104,7 +106,7 @@ class MemoryStore:
         degraded = source == "local"
         return new_tuple(Tally, (repeats, total, size, failed, stagnant, halted, duplicate, source, degraded, False))
 
-    def run(self, steps: Sequence[Call | Report]) -> list[Any]:
+    def run(self, steps: Sequence[Step]) -> list[Any]:
         tallies: list[Tally | None] = []
         for step in steps:
             if isinstance(step, Call):
@@ -264,7 +266,7 @@ class AsyncMemoryStore:
     async def record(self, call: Call) -> Tally:
         return self.store.record(call)
 
-    async def run(self, steps: Sequence[Call | Report]) -> list[Any]:
+    async def run(self, steps: Sequence[Step]) -> list[Any]:
         return self.store.run(steps)
 
     async def peek(self, call: Call) -> Tally:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loopfence.store.memory import MemoryStore
-    from loopfence.store.tally import Report
+    from loopfence.store.tally import Step
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 30.0
@@ -133,7 +133,7 @@ class Outage:
         if self.on_outage == "raise":
             raise StoreUnavailableError("Redis is out; it is asked again in a moment")
 
-    def answer_to(self, step: Call | Report) -> Tally | None:
+    def answer_to(self, step: Step) -> Tally | None:
         """The answer without Redis to one step of many."""
         if isinstance(step, Call):
             return self.tally(step, self.local.record)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from loopfence.store.keys import session_keys
-from loopfence.store.tally import Call, Contents, Entry, Report, Streak, Tally
+from loopfence.store.tally import Call, Contents, Entry, Report, Step, Streak, Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -103,7 +103,7 @@ def pack_in_order(commands: Sequence[Command[Any]], known: set[str]) -> list[byt
     return packed
 
 
-def batched(steps: Sequence[Call | Report]) -> Iterator[Sequence[Call | Report]]:
+def batched(steps: Sequence[Step]) -> Iterator[Sequence[Step]]:
     """Batches that one timeout is enough for."""
     for start in range(0, len(steps), MAX_BATCH):
         yield steps[start : start + MAX_BATCH]
@@ -132,7 +132,7 @@ class Commands:
         self._ttl = ttl
         self._keys = lru_cache(maxsize=1024)(session_keys)
 
-    def step(self, step: Call | Report) -> Command[Any]:
+    def step(self, step: Step) -> Command[Any]:
         return self.record(step) if isinstance(step, Call) else self.report(step)
 
     def record(self, call: Call) -> Command[Tally]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from loopfence.store.faults import FAILURES, corrupt, translate
+from loopfence.store.faults import FAILURES, corrupt, raised, translate
 from loopfence.store.keys import session_of
 from loopfence.store.scripts import Command, Commands, text_of
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from loopfence.store.outage import Outage
-    from loopfence.store.tally import Call, Contents, Report, Tally
+    from loopfence.store.tally import Call, Contents, Report, Step, Tally
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ class RedisShell:
     def _reading(self, session: str) -> tuple[Command[Contents], Callable[[], Contents]]:
         return self._commands.contents(session), partial(self._outage.local.contents, session)
 
-    def _running(self, steps: Sequence[Call | Report]) -> tuple[list[Command[Any]], list[Callable[[], Any]]]:
+    def _running(self, steps: Sequence[Step]) -> tuple[list[Command[Any]], list[Callable[[], Any]]]:
         insteads: list[Callable[[], Any]] = [partial(self._outage.answer_to, step) for step in steps]
         return [self._commands.step(step) for step in steps], insteads
 
@@ -60,9 +60,7 @@ class RedisShell:
         admitted -- the round in which the step was let through to Redis.
         """
         try:
-            if isinstance(reply, Exception):
-                raise reply
-            answer = command.parse(reply)
+            answer = command.parse(raised(reply))
         except FAILURES as error:
             self._outage.failed(translate(error, command.keys[0]), admitted)
         except ValueError as error:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from loopfence.store.links import Link
     from loopfence.store.outage import Outage
-    from loopfence.store.tally import Call, Contents, Report, Tally
+    from loopfence.store.tally import Call, Contents, Report, Step, Tally
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ class RedisStore(RedisShell):
     def record(self, call: Call) -> Tally:
         return self._ask(*self._recording(call))
 
-    def run(self, steps: Sequence[Call | Report]) -> list[Any]:
+    def run(self, steps: Sequence[Step]) -> list[Any]:
         answers: list[Any] = []
         for batch in batched(steps):
             answers += self._ask_many(*self._running(batch))

@@ -72,6 +72,10 @@ class Report(NamedTuple):
         return f"{self.signature} {self.call_id}"
 
 
+Step = Call | Report
+"""What a store takes many of at once."""
+
+
 class Tally(NamedTuple):
     """What a store counted for one call: numbers only, no judgement."""
 
@@ -135,7 +139,7 @@ class Store(Protocol):
     """A synchronous store; every method raises StoreError only."""
 
     def record(self, call: Call) -> Tally: ...
-    def run(self, steps: Sequence[Call | Report]) -> list[Any]:
+    def run(self, steps: Sequence[Step]) -> list[Any]:
         """Many steps in few exchanges: a Tally for each call that was recorded, None for each report."""
 
     def peek(self, call: Call) -> Tally: ...
@@ -153,7 +157,7 @@ class AsyncStore(Protocol):
     """The awaitable twin of `Store`."""
 
     async def record(self, call: Call) -> Tally: ...
-    async def run(self, steps: Sequence[Call | Report]) -> list[Any]: ...
+    async def run(self, steps: Sequence[Step]) -> list[Any]: ...
     async def peek(self, call: Call) -> Tally: ...
     async def report(self, report: Report) -> None: ...
     async def progress(self, session: str, owner: str, token: str) -> None: ...
