@@ -16,7 +16,7 @@ local function control()
   if op == 'resume' then
     return call('HDEL', state, 'halted')
   end
-  session = read_state()
+  session = rules.read_state()
   is_new = not session
   local halted = session and session.halted or ''
   if op == 'halt' then
@@ -36,4 +36,4 @@ local ok, reply = pcall(control)
 if ok then return reply end
 -- A state that this step made must not stay behind without a TTL.
 if is_new then redis.pcall('DEL', state) end
-return refusal(reply)
+return rules.refusal(reply)

@@ -7,9 +7,10 @@
 
 local signature, tool = ARGV[1], ARGV[2]
 local window, max_age, pace = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local rules = state_rules()
 
 local function peek()
-  local session = read_state()
+  local session = rules.read_state()
   local now = next_score()
   local size = call('ZCARD', calls)
   local leaving = size + 1 - window
@@ -18,7 +19,7 @@ local function peek()
   end
   local cutoff = max_age > 0 and now - max_age or 0
   local before = tonumber(call('HGET', counts, signature) or 0)
-  if not before then corrupt(counts, signature) end
+  if not before then rules.corrupt(counts, signature) end
   local left = before
   if leaving > 0 then
     local gone = call('ZRANGE', calls, 0, leaving - 1, 'WITHSCORES')
@@ -32,7 +33,6 @@ local function peek()
   local counted = ' ' .. total .. ' ' .. (size + 1) .. ' '
   if not session then return total .. counted .. '0 0 0 ' end
 
-  local rules = state_rules()
   local raw = call('HMGET', state, 'sig:' .. signature, 'tool:' .. tool)
   local seen = rules.read_seen(raw[1], signature)
   local discounted = math.max(0, rules.discounted_of(session, signature, seen, before) - (before - left))
@@ -45,4 +45,4 @@ local function peek()
 end
 
 local ok, reply = pcall(peek)
-return ok and reply or refusal(reply)
+return ok and reply or rules.refusal(reply)

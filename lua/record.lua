@@ -19,27 +19,73 @@ local session, rules
 local added, counted = false, false
 local leaving, forgotten
 
--- Forget what the state holds for an occurrence of `owner` that has left the window. It reads before it writes: a
--- corrupt field raises while nothing is forgotten.
-local function forget(owner, gone, score)
-  local raw = call('HMGET', state, 'sig:' .. owner, 'call:' .. gone)
-  local seen = rules.read_seen(raw[1], owner)
-  local user = raw[2] and (raw[2]:match('^[01] (%S+)$') or corrupt(state, 'call:' .. gone))
-  local left = call('HINCRBY', counts, owner, -1)
-  if left < 1 then
-    if seen then call('HDEL', state, 'sig:' .. owner) end
-  elseif seen and seen.discounted > 0 then
-    seen.discounted = seen.discounted - 1
-    rules.write_seen(owner, seen)
+-- What a plain call does without.
+local function make_rules()
+  rules = state_rules()
+
+  -- Forget what the state holds for an occurrence of `owner` that has left the window. It reads before it writes: a
+  -- corrupt field raises while nothing is forgotten.
+  function rules.forget(owner, gone, score)
+    local raw = call('HMGET', state, 'sig:' .. owner, 'call:' .. gone)
+    local seen = rules.read_seen(raw[1], owner)
+    local user = raw[2] and (raw[2]:match('^[01] (%S+)$') or rules.corrupt(state, 'call:' .. gone))
+    local left = call('HINCRBY', counts, owner, -1)
+    if left < 1 then
+      if seen then call('HDEL', state, 'sig:' .. owner) end
+    elseif seen and seen.discounted > 0 then
+      seen.discounted = seen.discounted - 1
+      rules.write_seen(owner, seen)
+    end
+    if not user then return left end
+    local streak = call('HGET', state, 'tool:' .. user)
+    if streak and streak:match(' (%d+)$') == score then
+      call('HDEL', state, 'call:' .. gone, 'tool:' .. user)
+    else
+      call('HDEL', state, 'call:' .. gone)
+    end
+    return left
   end
-  if not user then return left end
-  local streak = call('HGET', state, 'tool:' .. user)
-  if streak and streak:match(' (%d+)$') == score then
-    call('HDEL', state, 'call:' .. gone, 'tool:' .. user)
-  else
-    call('HDEL', state, 'call:' .. gone)
+
+  -- Keep the arguments; where a worker that keeps none let signatures go, theirs go now.
+  function rules.keep_args()
+    call('HSET', args, signature, kept)
+    call('PEXPIRE', args, ttl)
+    if call('HLEN', args) <= call('HLEN', counts) then return end
+    for _, other in ipairs(call('HKEYS', args)) do
+      if call('HEXISTS', counts, other) == 0 then call('HDEL', args, other) end
+    end
   end
-  return left
+
+  -- Settle how many earlier occurrences no longer count; the second value says that a poll came at its pace.
+  function rules.discount(now, seen, total)
+    local epoch = rules.epoch_for(session, signature)
+    local news, polled = false, false
+    if not seen then
+      if epoch == 0 and pace == 0 then return 0, false end
+      seen = { epoch = epoch, discounted = epoch > 0 and total - 1 or 0, result = '-', last = 0 }
+      news = true
+    elseif seen.epoch ~= epoch then
+      seen.epoch, seen.discounted = epoch, total - 1
+      news = true
+    end
+    if pace > 0 then
+      if total > 1 and seen.last > 0 and now - seen.last >= pace then
+        seen.discounted = total - 1
+        call('HDEL', state, 'tool:' .. tool)
+        polled = true
+      end
+      seen.last = now
+      news = true
+    end
+    if news then rules.write_seen(signature, seen) end
+    return seen.discounted, polled
+  end
+
+  -- What is known of this call's signature, and its tool's streaks.
+  function rules.read_own()
+    local raw = call('HMGET', state, 'sig:' .. signature, 'tool:' .. tool)
+    return rules.read_seen(raw[1], signature), rules.read_streak(session, raw[2], tool, 0)
+  end
 end
 
 -- Forget `members`, which have just been removed; returns how many of them equal this call.
@@ -47,8 +93,8 @@ local function let_go(members)
   leaving, forgotten = members, 0
   local equal = 0
   for i = 1, #members, 2 do
-    local owner = members[i]:match('^(%S+) ') or corrupt(calls, members[i])
-    local left = session and forget(owner, members[i], members[i + 1]) or call('HINCRBY', counts, owner, -1)
+    local owner = members[i]:match('^(%S+) ') or state_rules().corrupt(calls, members[i])
+    local left = session and rules.forget(owner, members[i], members[i + 1]) or call('HINCRBY', counts, owner, -1)
     if left < 1 then
       call('HDEL', counts, owner)
       if kept then call('HDEL', args, owner) end
@@ -59,50 +105,12 @@ local function let_go(members)
   return equal
 end
 
--- Keep the arguments; where a worker that keeps none let signatures go, theirs go now.
-local function keep_args()
-  call('HSET', args, signature, kept)
-  call('PEXPIRE', args, ttl)
-  if call('HLEN', args) <= call('HLEN', counts) then return end
-  for _, other in ipairs(call('HKEYS', args)) do
-    if call('HEXISTS', counts, other) == 0 then call('HDEL', args, other) end
-  end
-end
-
--- Settle how many earlier occurrences no longer count; the second value says that a poll came at its pace.
-local function discount(now, seen, total)
-  local epoch = rules.epoch_for(session, signature)
-  local news, polled = false, false
-  if not seen then
-    if epoch == 0 and pace == 0 then return 0, false end
-    seen = { epoch = epoch, discounted = epoch > 0 and total - 1 or 0, result = '-', last = 0 }
-    news = true
-  elseif seen.epoch ~= epoch then
-    seen.epoch, seen.discounted = epoch, total - 1
-    news = true
-  end
-  if pace > 0 then
-    if total > 1 and seen.last > 0 and now - seen.last >= pace then
-      seen.discounted = total - 1
-      call('HDEL', state, 'tool:' .. tool)
-      polled = true
-    end
-    seen.last = now
-    news = true
-  end
-  if news then rules.write_seen(signature, seen) end
-  return seen.discounted, polled
-end
-
--- What is known of this call's signature, and its tool's streaks.
-local function read_own()
-  local raw = call('HMGET', state, 'sig:' .. signature, 'tool:' .. tool)
-  return rules.read_seen(raw[1], signature), rules.read_streak(session, raw[2], tool, 0)
-end
-
 local function record()
-  session = read_state()
-  if session or pace > 0 or stop > 0 then rules = state_rules() end
+  local known = call('EXISTS', state) == 1
+  if known or kept or pace > 0 then
+    make_rules()
+    session = known and rules.read_state()
+  end
   local halted = session and session.halted or ''
   if halted ~= '' then ttl = rules.halt_ttl(ttl) end
   local now = next_score()
@@ -128,14 +136,14 @@ local function record()
   if added then
     total = call('HINCRBY', counts, signature, 1)
     counted = true
-    if kept then keep_args() end
+    if kept then rules.keep_args() end
   else
-    total = tonumber(call('HGET', counts, signature) or 1) or corrupt(counts, signature)
+    total = tonumber(call('HGET', counts, signature) or 1) or state_rules().corrupt(counts, signature)
   end
   local size = call('ZCARD', calls)
   if added and size > window then
     -- Once anything is forgotten there is no way back: what is read below must be readable.
-    if session then read_own() end
+    if session then rules.read_own() end
     total = total - let_go(call('ZPOPMIN', calls, size - window))
     size = window
   end
@@ -147,10 +155,10 @@ local function record()
     session = { halted = '', epoch = 0, by = '', before = 0 }
   end
   if session then
-    local seen, streak = read_own()
+    local seen, streak = rules.read_own()
     local discounted, polled
     if added then
-      discounted, polled = discount(now, seen, total)
+      discounted, polled = rules.discount(now, seen, total)
     else
       discounted = rules.discounted_of(session, signature, seen, total)
     end
@@ -159,7 +167,7 @@ local function record()
   end
   if stop > 0 and repeats >= stop and halted == '' then
     call('HSET', state, 'version', '1', 'halted', ARGV[9])
-    ttl = rules.halt_ttl(ttl)
+    ttl = state_rules().halt_ttl(ttl)
     call('PEXPIRE', calls, ttl)
     call('PEXPIRE', counts, ttl)
     call('PEXPIRE', args, ttl)
@@ -180,4 +188,4 @@ end
 if leaving then
   for i = forgotten + 1, #leaving, 2 do redis.pcall('ZADD', calls, leaving[i + 1], leaving[i]) end
 end
-return refusal(reply)
+return state_rules().refusal(reply)

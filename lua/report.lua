@@ -42,13 +42,13 @@ local function report()
   if not score then return 0 end
   local cutoff = max_age > 0 and next_score() - max_age or 0
   if score <= cutoff then return 0 end
-  known = read_state()
+  known = rules.read_state()
   session = known or { halted = '', epoch = 0, by = '', before = 0 }
   local raw = call('HMGET', state, 'call:' .. member, 'sig:' .. signature, 'tool:' .. tool)
   if raw[1] and (raw[1]:sub(1, 1) == '1' or not ok) then return 0 end
   -- All is read before anything is written: a corrupt field must not leave half a report.
   local seen, streak = rules.read_seen(raw[2], signature), rules.read_streak(session, raw[3], tool, cutoff)
-  local total = tonumber(call('HGET', counts, signature) or 0) or corrupt(counts, signature)
+  local total = tonumber(call('HGET', counts, signature) or 0) or rules.corrupt(counts, signature)
 
   if session.halted ~= '' then ttl = rules.halt_ttl(ttl) end
   call('HSET', state, 'version', '1', 'call:' .. member, (ok and '1 ' or '0 ') .. tool)
@@ -65,4 +65,4 @@ local done, reply = pcall(report)
 if done then return reply end
 -- A state that this step made must not stay behind without a TTL.
 if session and not known then redis.pcall('DEL', state) end
-return refusal(reply)
+return rules.refusal(reply)

@@ -18,10 +18,6 @@
 local calls, counts, state, args = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local call = redis.call
 
-local function corrupt(key, field)
-  error('LOOPFENCE corrupt field ' .. field .. ' in ' .. key)
-end
-
 -- Server time in µs, later than every score of the session.
 local function next_score()
   local time = call('TIME')
@@ -30,26 +26,29 @@ local function next_score()
   return now
 end
 
--- The session's fields, or nil where nothing but plain calls was ever seen.
-local function read_state()
-  if call('EXISTS', state) == 0 then return nil end
-  local raw = call('HMGET', state, 'version', 'halted', 'epoch', 'epoch_by', 'epoch_before')
-  if not (raw[1] or raw[2]) then return nil end
-  if raw[1] and raw[1] ~= '1' then error('LOOPFENCE version ' .. raw[1] .. ' of ' .. state .. ' is not 1') end
-  local epoch, before = tonumber(raw[3] or 0), tonumber(raw[5] or 0)
-  if not (epoch and before) then corrupt(state, 'epoch') end
-  return { halted = raw[2] or '', epoch = epoch, by = raw[4] or '', before = before }
-end
-
--- The error that a failed step answers with: its own text, without the place in the script.
-local function refusal(failure)
-  local text = type(failure) == 'table' and failure.err or tostring(failure)
-  return redis.error_reply((text:gsub('^@?user_script:%s?%d+: ?', ''):gsub('^%-', '')))
-end
-
--- What is done with a state. Made only where there is one: a server makes every function anew at every call.
+-- What is done with a state and with a failure. Made when needed: a server makes every function anew at every call.
 local function state_rules()
   local rules = {}
+
+  function rules.corrupt(key, field)
+    error('LOOPFENCE corrupt field ' .. field .. ' in ' .. key)
+  end
+
+  -- The error that a failed step answers with: its own text, without the place in the script.
+  function rules.refusal(failure)
+    local text = type(failure) == 'table' and failure.err or tostring(failure)
+    return redis.error_reply((text:gsub('^@?user_script:%s?%d+: ?', ''):gsub('^%-', '')))
+  end
+
+  -- The session's fields, or nil where nothing but plain calls was ever seen.
+  function rules.read_state()
+    local raw = call('HMGET', state, 'version', 'halted', 'epoch', 'epoch_by', 'epoch_before')
+    if not (raw[1] or raw[2]) then return nil end
+    if raw[1] and raw[1] ~= '1' then error('LOOPFENCE version ' .. raw[1] .. ' of ' .. state .. ' is not 1') end
+    local epoch, before = tonumber(raw[3] or 0), tonumber(raw[5] or 0)
+    if not (epoch and before) then rules.corrupt(state, 'epoch') end
+    return { halted = raw[2] or '', epoch = epoch, by = raw[4] or '', before = before }
+  end
 
   -- A halted session is kept for 24 hours at least, and what led to it as well.
   function rules.halt_ttl(ttl)
@@ -74,7 +73,7 @@ local function state_rules()
   function rules.read_seen(raw, signature)
     if not raw then return nil end
     local epoch, discounted, result, last = raw:match('^(%d+) (%d+) (%S+) (%d+)$')
-    if not epoch then corrupt(state, 'sig:' .. signature) end
+    if not epoch then rules.corrupt(state, 'sig:' .. signature) end
     return { epoch = tonumber(epoch), discounted = tonumber(discounted), result = result, last = tonumber(last) }
   end
 
@@ -94,7 +93,7 @@ local function state_rules()
   function rules.read_streak(session, raw, tool, cutoff)
     if not raw then return nil end
     local epoch, failed, stagnant, result, latest = raw:match('^(%d+) (%d+) (%d+) (%S+) (%d+)$')
-    if not epoch then corrupt(state, 'tool:' .. tool) end
+    if not epoch then rules.corrupt(state, 'tool:' .. tool) end
     if tonumber(epoch) ~= session.epoch or tonumber(latest) <= cutoff then return nil end
     return { failed = tonumber(failed), stagnant = tonumber(stagnant), result = result, latest = tonumber(latest) }
   end

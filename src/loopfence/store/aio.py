@@ -11,11 +11,13 @@ from loopfence.store.scripts import Command, Commands, batched
 from loopfence.store.shell import Found, RedisShell
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
     from loopfence.store.aio_links import AsyncLink
     from loopfence.store.outage import Outage
     from loopfence.store.tally import Call, Contents, Report, Step, Tally
+
+    Coro = Coroutine[Any, Any, "T"]
 
 T = TypeVar("T")
 
@@ -27,58 +29,62 @@ class AsyncRedisStore(RedisShell):
         super().__init__(commands, outage)
         self._link = link
 
-    async def _ask(self, command: Command[T], instead: Callable[[], T]) -> T:
+    async def _ask(self, command: Command[T], instead: Callable[..., T], *arguments: Any) -> T:
+        """The answer to one step; `instead(*arguments)` where Redis has none."""
         admitted = self._outage.admit()
         if not admitted:
             self._outage.skipped()
-            return instead()
+            return instead(*arguments)
         try:
             reply = await self._link.send(command)
         except FAILURES as error:
             reply = error
-        return self._made_of(command, reply, admitted, instead)
+        return self._made_of(command, reply, admitted, instead, arguments)
 
-    async def _ask_many(self, commands: list[Command[T]], insteads: list[Callable[[], T]]) -> list[T]:
+    async def _ask_many(self, steps: Sequence[Step]) -> list[Any]:
         admitted = self._outage.admit()
         if not admitted:
             self._outage.skipped()
-            return [instead() for instead in insteads]
+            return [self._outage.step(step) for step in steps]
+        commands = [self._commands.step(step) for step in steps]
         try:
             replies = await self._link.send_many(commands)
         except FAILURES as error:
             replies = [error] * len(commands)
-        asked = zip(commands, replies, insteads, strict=True)
-        return [self._made_of(command, reply, admitted, instead) for command, reply, instead in asked]
-
-    async def record(self, call: Call) -> Tally:
-        return await self._ask(*self._recording(call))
+        asked = zip(steps, commands, replies, strict=True)
+        return [self._made_of(command, reply, admitted, self._outage.step, (step,)) for step, command, reply in asked]
 
     async def run(self, steps: Sequence[Step]) -> list[Any]:
         answers: list[Any] = []
         for batch in batched(steps):
-            answers += await self._ask_many(*self._running(batch))
+            answers += await self._ask_many(batch)
         return answers
 
-    async def peek(self, call: Call) -> Tally:
-        return await self._ask(*self._peeking(call))
+    def record(self, call: Call) -> Coro[Tally]:
+        return self._ask(self._commands.record(call), self._outage.record, call)
 
-    async def report(self, report: Report) -> None:
-        await self._ask(*self._reporting(report))
+    def peek(self, call: Call) -> Coro[Tally]:
+        return self._ask(self._commands.peek(call), self._outage.peek, call)
 
-    async def progress(self, session: str, owner: str, token: str) -> None:
-        await self._ask(*self._progressing(session, owner, token))
+    def report(self, report: Report) -> Coro[None]:
+        return self._ask(self._commands.report(report), self._outage.local.report, report)
 
-    async def halt(self, session: str, reason: str) -> None:
-        await self._ask(*self._halting(session, reason))
+    def progress(self, session: str, owner: str, token: str) -> Coro[None]:
+        return self._ask(
+            self._commands.progress(session, owner, token), self._outage.local.progress, session, owner, token
+        )
 
-    async def resume(self, session: str) -> None:
-        await self._ask(*self._resuming(session))
+    def halt(self, session: str, reason: str) -> Coro[None]:
+        return self._ask(self._commands.halt(session, reason), self._outage.local.halt, session, reason)
 
-    async def reset(self, session: str) -> None:
-        await self._ask(*self._resetting(session))
+    def resume(self, session: str) -> Coro[None]:
+        return self._ask(self._commands.resume(session), self._outage.local.resume, session)
 
-    async def contents(self, session: str) -> Contents:
-        return await self._ask(*self._reading(session))
+    def reset(self, session: str) -> Coro[None]:
+        return self._ask(self._commands.reset(session), self._outage.local.reset, session)
+
+    def contents(self, session: str) -> Coro[Contents]:
+        return self._ask(self._commands.contents(session), self._outage.local.contents, session)
 
     async def sessions(self) -> AsyncIterator[str]:
         namespace = self._commands.namespace

@@ -6,20 +6,21 @@ import asyncio
 import time
 import weakref
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import redis.exceptions
 
-from loopfence.store.faults import FAILURES, as_failure, raised, too_many
+from loopfence.store.faults import FAILURES, as_failure, too_many
 from loopfence.store.links import sentinel_pools
 from loopfence.store.replies import Replies
-from loopfence.store.scripts import pack_in_order, scan_reply, scan_step
+from loopfence.store.scripts import pack_in_order, pack_scan, pack_texts, scan_reply
 from loopfence.store.tries import Tries
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
-    from loopfence.store.scripts import Command
+    from loopfence.store.scripts import Command, Packing
 
 
 MAX_IN_FLIGHT = 50
@@ -27,7 +28,7 @@ MAX_IN_FLIGHT = 50
 
 
 class AsyncLink(Protocol):
-    """Sends steps and returns raw replies; raises redis-py's errors."""
+    """Sends steps and returns raw replies or, as values, the server's errors; raises redis-py's errors."""
 
     async def send(self, command: Command[Any]) -> Any: ...
     async def send_many(self, commands: list[Command[Any]]) -> list[Any]: ...
@@ -138,17 +139,18 @@ class _Wire(asyncio.Protocol):
         self.life = self.loop.create_task(self._live())
         """Started on the loop, it is ended by the loop's own shutdown: `asyncio.run` leaves no open connection."""
 
-    def post(self, steps: list[bytes], deadline: float) -> list[asyncio.Future[Any]]:
-        """Send steps; each future gets its reply, or the server's error as a value."""
+    def post(self, pack: Packing, count: int, deadline: float) -> list[asyncio.Future[Any]]:
+        """Send the `count` steps that `pack` packs; each future gets its reply, or the server's error as a value."""
+        data = pack(self.known)
         if self._waiting:
             # What is posted while others wait, in one turn of the loop, shares one write.
             if not self._outbox:
                 self.loop.call_soon(self._flush)
-            self._outbox += steps
+            self._outbox.append(data)
         else:
             self._heard = self.loop.time()
-            self._transport.write(b"".join(steps))
-        futures = [self.loop.create_future() for _ in steps]
+            self._transport.write(data)
+        futures = [self.loop.create_future() for _ in range(count)]
         self._waiting.extend([(future, deadline) for future in futures])
         if self._watch is None or deadline < self._watched:
             self._arm(deadline)
@@ -233,49 +235,47 @@ class AsyncWireLink:
     async def send(self, command: Command[Any]) -> Any:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout
-        (reply,) = await self._exchange(lambda _: [command.pack()], loop, deadline)
+        (reply,) = await self._exchange(command.pack, 1, loop, deadline)
         if isinstance(reply, redis.exceptions.NoScriptError):
-            (reply,) = await self._exchange(lambda _: [command.pack_text()], loop, deadline)
-        return raised(reply)
+            (reply,) = await self._exchange(command.pack_text, 1, loop, deadline)
+        return reply
 
     async def send_many(self, commands: list[Command[Any]]) -> list[Any]:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout
-        replies = await self._exchange(lambda wire: pack_in_order(commands, wire.known), loop, deadline)
+        replies = await self._exchange(partial(pack_in_order, commands), len(commands), loop, deadline)
         late = [index for index, reply in enumerate(replies) if isinstance(reply, redis.exceptions.NoScriptError)]
         if late:
-            again = await self._exchange(lambda _: [commands[index].pack_text() for index in late], loop, deadline)
-            for index, reply in zip(late, again, strict=True):
+            pack = partial(pack_texts, [commands[index] for index in late])
+            for index, reply in zip(late, await self._exchange(pack, len(late), loop, deadline), strict=True):
                 replies[index] = reply
         return replies
 
-    async def _exchange(
-        self, pack: Callable[[_Wire], list[bytes]], loop: asyncio.AbstractEventLoop, deadline: float
-    ) -> list[Any]:
-        """A reply (or the server's error) for each step that is packed."""
+    async def _exchange(self, pack: Packing, count: int, loop: asyncio.AbstractEventLoop, deadline: float) -> list[Any]:
+        """A reply, or the server's error, for each of the `count` steps."""
         tries = None
         while True:
             try:
-                wire = await self._wire(loop, deadline)
-                futures = wire.post(pack(wire), deadline)
-                return [await futures[0]] if len(futures) == 1 else list(await asyncio.gather(*futures))
+                wire = self._latest
+                if wire is None or wire.loop is not loop or not wire.open:
+                    wire = await self._opened(loop, deadline)
+                futures = wire.post(pack, count, deadline)
+                return [await futures[0]] if count == 1 else list(await asyncio.gather(*futures))
             except FAILURES as error:
                 tries = tries or Tries(deadline)
                 await asyncio.sleep(tries.pause(error))
 
-    async def _wire(self, loop: asyncio.AbstractEventLoop, deadline: float) -> _Wire:
-        """This loop's open wire."""
-        wire = self._latest
-        if wire is None or wire.loop is not loop or not wire.open:
-            opening = self._wires.get(loop)
-            if opening is None or (opening.done() and not _is_open(opening)):
-                for ended in [other for other in list(self._wires) if other.is_closed()]:
-                    self._wires.pop(ended, None)
-                opening = self._wires[loop] = loop.create_task(self._open())
-                # Whoever waits sees the error; nobody may be left by then.
-                opening.add_done_callback(lambda task: task.cancelled() or task.exception())
-            async with asyncio.timeout_at(deadline):
-                wire = self._latest = await asyncio.shield(opening)
+    async def _opened(self, loop: asyncio.AbstractEventLoop, deadline: float) -> _Wire:
+        """This loop's open wire, from now on the latest."""
+        opening = self._wires.get(loop)
+        if opening is None or (opening.done() and not _is_open(opening)):
+            for ended in [other for other in list(self._wires) if other.is_closed()]:
+                self._wires.pop(ended, None)
+            opening = self._wires[loop] = loop.create_task(self._open())
+            # Whoever waits sees the error; nobody may be left by then.
+            opening.add_done_callback(lambda task: task.cancelled() or task.exception())
+        async with asyncio.timeout_at(deadline):
+            wire = self._latest = await asyncio.shield(opening)
         return wire
 
     async def _open(self) -> _Wire:
@@ -298,12 +298,8 @@ class AsyncWireLink:
         while True:
             loop = asyncio.get_running_loop()
             deadline = loop.time() + self._timeout
-            (reply,) = await self._exchange(
-                lambda _: [scan_step(cursor, pattern)],  # noqa: B023 - called before the loop goes on
-                loop,
-                deadline,
-            )
-            cursor, keys = scan_reply(raised(reply))
+            (reply,) = await self._exchange(partial(pack_scan, cursor, pattern), 1, loop, deadline)
+            cursor, keys = scan_reply(reply)
             for key in keys:
                 yield key
             if cursor == 0:

@@ -25,25 +25,28 @@ class _Deadline(threading.local):
 _deadline = _Deadline()
 
 
-def set_deadline(seconds: float) -> float:
-    """From now on, this thread's bounded connections give up after `seconds`; the moment by the monotonic clock."""
-    _deadline.at = time.monotonic() + seconds
-    return _deadline.at
+@contextmanager
+def keeping(until: float) -> Iterator[None]:
+    """This thread's bounded connections give up at `until`, by the monotonic clock, whatever they are about."""
+    _deadline.at = until
+    try:
+        yield
+    finally:
+        _deadline.at = _NO_DEADLINE
 
 
-def clear_deadline() -> None:
-    """This thread's bounded connections wait as their own settings say."""
-    _deadline.at = _NO_DEADLINE
+def _some(left: float) -> float:
+    """Seconds that are left; TimeoutError where none are: redis-py closes the socket on it and raises its own."""
+    if left <= 0:
+        raise TimeoutError("the step's time is up")
+    return left
 
 
 def _remaining(most: float | None) -> float | None:
     at = _deadline.at
     if at == _NO_DEADLINE:
         return most
-    left = (at - time.monotonic()) * _deadline.share
-    if left <= 0:
-        # redis-py closes the socket on it and raises its own TimeoutError.
-        raise TimeoutError("the step's time is up")
+    left = _some((at - time.monotonic()) * _deadline.share)
     return left if most is None else min(left, most)
 
 
@@ -69,38 +72,39 @@ def holding(lock: threading.Lock) -> Iterator[None]:
         lock.release()
 
 
-class _BoundedSocket:
+class BoundedSocket:
     """A socket whose every read and write ends by the deadline, however slowly the bytes come."""
 
-    def __init__(self, sock: Any) -> None:
-        self._sock = sock
-        self._timeout = self._set = sock.gettimeout()
+    def __init__(self, plain: Any) -> None:
+        self.plain = plain
+        """The socket itself: who calls `hurry` before each read and write may use it."""
+        self._timeout = self._set = plain.gettimeout()
 
-    def _hurry(self) -> None:
-        left = _remaining(self._timeout)
+    def hurry(self, left: float | None) -> None:
+        """The next read or write gives up after `left` seconds; TimeoutError where none are left."""
         # Setting a timeout costs more than 10 ms are worth.
         if left is None or self._set is None or not 0 <= self._set - left < 0.01:
-            self._sock.settimeout(left)
+            self.plain.settimeout(left if left is None else _some(left))
             self._set = left
 
     def recv(self, size: int) -> Any:
-        self._hurry()
-        return self._sock.recv(size)
+        self.hurry(_remaining(self._timeout))
+        return self.plain.recv(size)
 
     def recv_into(self, buffer: Any) -> Any:
-        self._hurry()
-        return self._sock.recv_into(buffer)
+        self.hurry(_remaining(self._timeout))
+        return self.plain.recv_into(buffer)
 
     def sendall(self, data: Any) -> None:
-        self._hurry()
-        self._sock.sendall(data)
+        self.hurry(_remaining(self._timeout))
+        self.plain.sendall(data)
 
     def settimeout(self, timeout: float | None) -> None:
         self._timeout = self._set = timeout
-        self._sock.settimeout(timeout)
+        self.plain.settimeout(timeout)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._sock, name)
+        return getattr(self.plain, name)
 
 
 @lru_cache(maxsize=16)
@@ -120,7 +124,7 @@ def bounded(connection_class: Any, context: SSLContext | None = None) -> Any:
             self._socket_connect_timeout = value
 
         def _connect(self) -> Any:
-            return _BoundedSocket(super()._connect())
+            return BoundedSocket(super()._connect())
 
         def _wrap_socket_with_ssl(self, sock: Any) -> Any:
             sock.settimeout(_remaining(sock.gettimeout()))

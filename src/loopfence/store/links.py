@@ -6,20 +6,22 @@ import os
 import threading
 import time
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import redis.exceptions
 
-from loopfence.store.bounded import clear_deadline, set_deadline
-from loopfence.store.faults import FAILURES, as_failure, raised, too_many
+from loopfence.store.bounded import keeping
+from loopfence.store.faults import FAILURES, as_failure, too_many
 from loopfence.store.replies import Replies
-from loopfence.store.scripts import pack_in_order, scan_reply, scan_step
+from loopfence.store.scripts import pack_in_order, pack_scan, pack_texts, scan_reply
 from loopfence.store.tries import Tries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from loopfence.store.scripts import Command
+    from loopfence.store.bounded import BoundedSocket
+    from loopfence.store.scripts import Command, Packing
 
 
 _READ = 65_536
@@ -27,7 +29,7 @@ _READ = 65_536
 
 
 class Link(Protocol):
-    """Sends steps and returns raw replies; raises redis-py's errors."""
+    """Sends steps and returns raw replies or, as values, the server's errors; raises redis-py's errors."""
 
     def send(self, command: Command[Any]) -> Any: ...
     def send_many(self, commands: list[Command[Any]]) -> list[Any]: ...
@@ -54,15 +56,14 @@ class ClientLink:
         self._owned = owned
 
     def send(self, command: Command[Any]) -> Any:
-        tries = Tries(set_deadline(self._timeout))
-        try:
+        until = time.monotonic() + self._timeout
+        tries = Tries(until)
+        with keeping(until):
             while True:
                 try:
                     return self._attempt(command)
                 except FAILURES as error:
                     time.sleep(tries.pause(error))
-        finally:
-            clear_deadline()
 
     def _attempt(self, command: Command[Any]) -> Any:
         try:
@@ -93,29 +94,39 @@ class _Wire:
         self.known: set[str] = set()
         """The scripts that its server was sent."""
         self._replies = Replies()
+        self._sock: BoundedSocket | None = None
+        """What redis-py's own connection has connected, secured and logged in; from then on it is ours."""
 
-    def exchange(self, steps: list[bytes]) -> list[Any]:
-        """A reply, or the server's error, for each step."""
+    def exchange(self, pack: Packing, count: int, until: float) -> list[Any]:
+        """The replies, or the server's errors, to the `count` steps that `pack` packs."""
         try:
-            # redis-py's own connection has connected, secured and logged in; from then on its socket is ours.
-            sock = self.connection._sock  # noqa: SLF001
-            if sock is None:
-                self.connection.connect()
-                sock = self.connection._sock  # noqa: SLF001
-            sock.sendall(b"".join(steps))
-            replies = self._replies.feed(sock.recv(_READ))
-            while len(replies) < len(steps):
-                replies += self._replies.feed(sock.recv(_READ))
-            if len(replies) > len(steps):
+            sock = self._sock or self._connected(until)
+            data = pack(self.known)
+            sock.hurry(until - time.monotonic())
+            sock.plain.sendall(data)
+            sock.hurry(until - time.monotonic())
+            replies = self._replies.feed(sock.plain.recv(_READ))
+            while len(replies) < count:
+                sock.hurry(until - time.monotonic())
+                replies += self._replies.feed(sock.plain.recv(_READ))
+            if len(replies) > count:
                 raise too_many()  # noqa: TRY301 - told as all else that may be wrong with an answer
         except BaseException as error:  # noqa: BLE001 - it is raised again
             self.close()
             raise as_failure(error) from None
         return replies
 
+    def _connected(self, until: float) -> BoundedSocket:
+        with keeping(until):
+            self.connection.connect()
+        sock: BoundedSocket = self.connection._sock  # noqa: SLF001 - redis-py has no other way to it
+        self._sock = sock
+        return sock
+
     def close(self) -> None:
         """Let go of the connection: a reply that comes late must never be taken for the next step's."""
         self.connection.disconnect()
+        self._sock = None
         self._replies = Replies()
         self.known.clear()
 
@@ -146,45 +157,35 @@ class WireLink:
         """What a forked child does: the connections are its parent's."""
         self._mine = threading.local()
 
-    def _wire(self) -> _Wire:
+    def send(self, command: Command[Any]) -> Any:
+        until = time.monotonic() + self._timeout
+        (reply,) = self._exchange(command.pack, 1, until)
+        if isinstance(reply, redis.exceptions.NoScriptError):
+            (reply,) = self._exchange(command.pack_text, 1, until)
+        return reply
+
+    def send_many(self, commands: list[Command[Any]]) -> list[Any]:
+        until = time.monotonic() + self._timeout
+        replies = self._exchange(partial(pack_in_order, commands), len(commands), until)
+        late = [index for index, reply in enumerate(replies) if isinstance(reply, redis.exceptions.NoScriptError)]
+        if late:
+            again = self._exchange(partial(pack_texts, [commands[index] for index in late]), len(late), until)
+            for index, reply in zip(late, again, strict=True):
+                replies[index] = reply
+        return replies
+
+    def _exchange(self, pack: Packing, count: int, until: float) -> list[Any]:
+        """A reply, or the server's error, for each of the `count` steps."""
         try:
             wire: _Wire = self._mine.wire
         except AttributeError:
             # Made from the pool's settings, and not of the pool: those run out.
             wire = self._mine.wire = _Wire(self._pool.connection_class(**self._pool.connection_kwargs))
             self._all.add(wire)
-        return wire
-
-    def send(self, command: Command[Any]) -> Any:
-        until = set_deadline(self._timeout)
-        try:
-            (reply,) = self._exchange(lambda _: [command.pack()], until)
-            if isinstance(reply, redis.exceptions.NoScriptError):
-                (reply,) = self._exchange(lambda _: [command.pack_text()], until)
-        finally:
-            clear_deadline()
-        return raised(reply)
-
-    def send_many(self, commands: list[Command[Any]]) -> list[Any]:
-        until = set_deadline(self._timeout)
-        try:
-            replies = self._exchange(lambda wire: pack_in_order(commands, wire.known), until)
-            late = [index for index, reply in enumerate(replies) if isinstance(reply, redis.exceptions.NoScriptError)]
-            if late:
-                again = self._exchange(lambda _: [commands[index].pack_text() for index in late], until)
-                for index, reply in zip(late, again, strict=True):
-                    replies[index] = reply
-        finally:
-            clear_deadline()
-        return replies
-
-    def _exchange(self, pack: Callable[[_Wire], list[bytes]], until: float) -> list[Any]:
-        """A reply (or the server's error) for each step that is packed."""
-        wire = self._wire()
         tries = None
         while True:
             try:
-                return wire.exchange(pack(wire))
+                return wire.exchange(pack, count, until)
             except FAILURES as error:
                 tries = tries or Tries(until)
                 time.sleep(tries.pause(error))
@@ -192,12 +193,9 @@ class WireLink:
     def scan(self, pattern: str) -> Iterator[Any]:
         cursor = 0
         while True:
-            until = set_deadline(self._timeout)
-            try:
-                (reply,) = self._exchange(lambda _: [scan_step(cursor, pattern)], until)  # noqa: B023 - called at once
-            finally:
-                clear_deadline()
-            cursor, keys = scan_reply(raised(reply))
+            until = time.monotonic() + self._timeout
+            (reply,) = self._exchange(partial(pack_scan, cursor, pattern), 1, until)
+            cursor, keys = scan_reply(reply)
             yield from keys
             if cursor == 0:
                 return

@@ -133,15 +133,22 @@ class Outage:
         if self.on_outage == "raise":
             raise StoreUnavailableError("Redis is out; it is asked again in a moment")
 
-    def answer_to(self, step: Step) -> Tally | None:
+    def record(self, call: Call) -> Tally:
+        """The answer to a call without Redis."""
+        return self._tally(call, self.local.record)
+
+    def peek(self, call: Call) -> Tally:
+        """What `record` would answer."""
+        return self._tally(call, self.local.peek)
+
+    def step(self, step: Step) -> Tally | None:
         """The answer without Redis to one step of many."""
         if isinstance(step, Call):
-            return self.tally(step, self.local.record)
+            return self.record(step)
         self.local.report(step)
         return None
 
-    def tally(self, call: Call, local: Callable[[Call], Tally]) -> Tally:
-        """The answer to `call` without Redis."""
+    def _tally(self, call: Call, local: Callable[[Call], Tally]) -> Tally:
         if self.on_outage == "local":
             return local(call)
         return Tally(1, 1, 1, source="local", degraded=True, refused=self.on_outage == "block")

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from loopfence.store.faults import raised
 from loopfence.store.keys import session_keys
 from loopfence.store.tally import Call, Contents, Entry, Report, Step, Streak, Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 Reply = TypeVar("Reply")
+Packing = Callable[[set[str]], bytes]
+"""What packs steps for one connection, whose server is known to have these scripts (it may add to them)."""
 MAX_BATCH = 100
 """Steps that share one round trip, and one timeout."""
 
@@ -56,7 +60,7 @@ class Command(NamedTuple, Generic[Reply]):
         script: tuple[str | int, ...] = ("EVALSHA", self.script.sha) if by_sha else ("EVAL", self.script.text)
         return (*script, len(self.keys), *self.keys, *self.varying, *self.fixed, *self.last)
 
-    def pack(self) -> bytes:
+    def pack(self, _: set[str]) -> bytes:
         """The EVALSHA as it goes over the wire."""
         head = _head(self.script.sha, self.keys, len(self.varying) + len(self.fixed) + len(self.last))
         varying = "".join([f"${len(value)}\r\n{value}\r\n" for value in self.varying])
@@ -65,7 +69,7 @@ class Command(NamedTuple, Generic[Reply]):
         packed = head + middle + _packed(self.fixed)
         return packed + b"".join(map(_argument, self.last)) if self.last else packed
 
-    def pack_text(self) -> bytes:
+    def pack_text(self, _: set[str]) -> bytes:
         """The same as EVAL, for a server that does not know the script yet."""
         arguments = self.arguments(by_sha=False)
         return b"".join((b"*%d\r\n" % len(arguments), *map(_argument, arguments)))
@@ -87,8 +91,8 @@ def _head(sha: str, keys: tuple[str, ...], arguments: int) -> bytes:
     return b"*%d\r\n" % (len(words) + arguments) + b"".join(map(_argument, words))
 
 
-def pack_in_order(commands: Sequence[Command[Any]], known: set[str]) -> list[bytes]:
-    """Steps as they go over one connection, whose server is known to have the scripts in `known` (added to here).
+def pack_in_order(commands: Sequence[Command[Any]], known: set[str]) -> bytes:
+    """Steps as they go over one connection.
 
     A server that does not know a script leaves its step out. Where steps build on each other, as a call and its report
     do, the one that comes late would come in the wrong order: so their scripts go along where they may be news.
@@ -97,10 +101,15 @@ def pack_in_order(commands: Sequence[Command[Any]], known: set[str]) -> list[byt
     packed = []
     for command in commands:
         sha = command.script.sha
-        packed.append(command.pack_text() if mixed and sha not in known else command.pack())
+        packed.append(command.pack_text(known) if mixed and sha not in known else command.pack(known))
         if mixed:
             known.add(sha)
-    return packed
+    return b"".join(packed)
+
+
+def pack_texts(commands: Sequence[Command[Any]], known: set[str]) -> bytes:
+    """Steps that a server has left out, as it did not know their scripts."""
+    return b"".join([command.pack_text(known) for command in commands])
 
 
 def batched(steps: Sequence[Step]) -> Iterator[Sequence[Step]]:
@@ -109,16 +118,16 @@ def batched(steps: Sequence[Step]) -> Iterator[Sequence[Step]]:
         yield steps[start : start + MAX_BATCH]
 
 
-def scan_step(cursor: int, pattern: str) -> bytes:
+def pack_scan(cursor: int, pattern: str, _: set[str]) -> bytes:
     """One SCAN as it goes over the wire."""
     parts = ("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
     return b"".join((b"*%d\r\n" % len(parts), *map(_argument, parts)))
 
 
 def scan_reply(reply: Any) -> tuple[int, list[Any]]:
-    """The next cursor (0 = that was all) and the keys; ValueError for what is no reply to SCAN."""
+    """The next cursor (0 = that was all) and the keys; the server's error; ValueError for what is no reply to SCAN."""
     try:
-        cursor, keys = reply
+        cursor, keys = raised(reply)
         return int(cursor), list(keys)
     except TypeError:
         raise ValueError(f"a SCAN was answered with a {type(reply).__name__}") from None
@@ -187,13 +196,10 @@ def _nothing(_: Any) -> None:
     return None
 
 
-def _tally(reply: Any) -> Tally:
-    return _tally_of(text_of(reply))
-
-
 # Most calls are answered with one of a few texts.
 @lru_cache(maxsize=4096)
-def _tally_of(text: str) -> Tally:
+def _tally(reply: Any) -> Tally:
+    text = text_of(reply)
     try:
         repeats, total, size, failed, stagnant, duplicate, halted = text.split(" ", 6)
         counted = int(repeats), int(total), int(size), int(failed), int(stagnant)

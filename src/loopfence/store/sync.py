@@ -27,58 +27,62 @@ class RedisStore(RedisShell):
         super().__init__(commands, outage)
         self._link = link
 
-    def _ask(self, command: Command[T], instead: Callable[[], T]) -> T:
+    def _ask(self, command: Command[T], instead: Callable[..., T], *arguments: Any) -> T:
+        """The answer to one step; `instead(*arguments)` where Redis has none."""
         admitted = self._outage.admit()
         if not admitted:
             self._outage.skipped()
-            return instead()
+            return instead(*arguments)
         try:
             reply = self._link.send(command)
         except FAILURES as error:
             reply = error
-        return self._made_of(command, reply, admitted, instead)
+        return self._made_of(command, reply, admitted, instead, arguments)
 
-    def _ask_many(self, commands: list[Command[T]], insteads: list[Callable[[], T]]) -> list[T]:
+    def _ask_many(self, steps: Sequence[Step]) -> list[Any]:
         admitted = self._outage.admit()
         if not admitted:
             self._outage.skipped()
-            return [instead() for instead in insteads]
+            return [self._outage.step(step) for step in steps]
+        commands = [self._commands.step(step) for step in steps]
         try:
             replies = self._link.send_many(commands)
         except FAILURES as error:
             replies = [error] * len(commands)
-        asked = zip(commands, replies, insteads, strict=True)
-        return [self._made_of(command, reply, admitted, instead) for command, reply, instead in asked]
-
-    def record(self, call: Call) -> Tally:
-        return self._ask(*self._recording(call))
+        asked = zip(steps, commands, replies, strict=True)
+        return [self._made_of(command, reply, admitted, self._outage.step, (step,)) for step, command, reply in asked]
 
     def run(self, steps: Sequence[Step]) -> list[Any]:
         answers: list[Any] = []
         for batch in batched(steps):
-            answers += self._ask_many(*self._running(batch))
+            answers += self._ask_many(batch)
         return answers
 
+    def record(self, call: Call) -> Tally:
+        return self._ask(self._commands.record(call), self._outage.record, call)
+
     def peek(self, call: Call) -> Tally:
-        return self._ask(*self._peeking(call))
+        return self._ask(self._commands.peek(call), self._outage.peek, call)
 
     def report(self, report: Report) -> None:
-        self._ask(*self._reporting(report))
+        return self._ask(self._commands.report(report), self._outage.local.report, report)
 
     def progress(self, session: str, owner: str, token: str) -> None:
-        self._ask(*self._progressing(session, owner, token))
+        return self._ask(
+            self._commands.progress(session, owner, token), self._outage.local.progress, session, owner, token
+        )
 
     def halt(self, session: str, reason: str) -> None:
-        self._ask(*self._halting(session, reason))
+        return self._ask(self._commands.halt(session, reason), self._outage.local.halt, session, reason)
 
     def resume(self, session: str) -> None:
-        self._ask(*self._resuming(session))
+        return self._ask(self._commands.resume(session), self._outage.local.resume, session)
 
     def reset(self, session: str) -> None:
-        self._ask(*self._resetting(session))
+        return self._ask(self._commands.reset(session), self._outage.local.reset, session)
 
     def contents(self, session: str) -> Contents:
-        return self._ask(*self._reading(session))
+        return self._ask(self._commands.contents(session), self._outage.local.contents, session)
 
     def sessions(self) -> Iterator[str]:
         namespace = self._commands.namespace
