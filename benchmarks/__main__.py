@@ -38,7 +38,10 @@ def main() -> int:
     with RedisServer(binaries[-1]) as server:
         print(f"{binaries[-1].name}, Python {sys.version.split()[0]}")
         groups = _groups(server.url, quick=options.quick)
-        rows = run({name: group for name, group in groups.items() if options.only in name})
+        chosen = {name: group for name, group in groups.items() if options.only in name}
+        if not chosen:
+            sys.exit(f"--only {options.only}: no group is named so; there are {', '.join(groups)}")
+        rows = run(chosen)
         if options.plot:
             from benchmarks.plot import draw
 

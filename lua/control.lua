@@ -7,12 +7,13 @@
 -- Reply 1 = done, 0 = there was nothing to do
 -- Cost  O(1); reset O(calls in the window)
 
+local state, call = KEYS[3], redis.call
 local op, value, token, ttl = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local rules = state_rules()
 local session, is_new
 
 local function control()
-  if op == 'reset' then return call('DEL', calls, counts, state, args) > 0 and 1 or 0 end
+  if op == 'reset' then return call('DEL', unpack(KEYS)) > 0 and 1 or 0 end
   if op == 'resume' then
     return call('HDEL', state, 'halted')
   end

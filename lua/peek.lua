@@ -5,6 +5,7 @@
 -- Reply "<repeats> <total> <size> <failed> <stagnant> 0 <why it is halted>"
 -- Cost  O(log window) and O(1) for each occurrence that would leave.
 
+local calls, counts, state, call = KEYS[1], KEYS[2], KEYS[3], redis.call
 local signature, tool = ARGV[1], ARGV[2]
 local window, max_age, pace = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local rules = state_rules()

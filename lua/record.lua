@@ -10,18 +10,11 @@
 -- The first write is the ZADD: a server that is out of memory, read-only or without the permission refuses the
 -- step there, with nothing written. What fails later is taken back.
 
-local signature, tool = ARGV[1], ARGV[3]
-local member = signature .. ' ' .. ARGV[2]
-local window, ttl = tonumber(ARGV[4]), ARGV[5]
-local max_age, pace, stop = tonumber(ARGV[6] or 0), tonumber(ARGV[7] or 0), tonumber(ARGV[8] or 0)
-local kept = ARGV[10]
-local session, rules
-local added, counted = false, false
-local leaving, forgotten
-
 -- What a plain call does without.
-local function make_rules()
-  rules = state_rules()
+local function record_rules()
+  local counts, state, args, call = KEYS[2], KEYS[3], KEYS[4], redis.call
+  local signature, tool, pace = ARGV[1], ARGV[3], tonumber(ARGV[7] or 0)
+  local rules = state_rules()
 
   -- Forget what the state holds for an occurrence of `owner` that has left the window. It reads before it writes: a
   -- corrupt field raises while nothing is forgotten.
@@ -47,8 +40,8 @@ local function make_rules()
   end
 
   -- Keep the arguments; where a worker that keeps none let signatures go, theirs go now.
-  function rules.keep_args()
-    call('HSET', args, signature, kept)
+  function rules.keep_args(ttl)
+    call('HSET', args, signature, ARGV[10])
     call('PEXPIRE', args, ttl)
     if call('HLEN', args) <= call('HLEN', counts) then return end
     for _, other in ipairs(call('HKEYS', args)) do
@@ -57,7 +50,7 @@ local function make_rules()
   end
 
   -- Settle how many earlier occurrences no longer count; the second value says that a poll came at its pace.
-  function rules.discount(now, seen, total)
+  function rules.discount(session, now, seen, total)
     local epoch = rules.epoch_for(session, signature)
     local news, polled = false, false
     if not seen then
@@ -82,39 +75,45 @@ local function make_rules()
   end
 
   -- What is known of this call's signature, and its tool's streaks.
-  function rules.read_own()
+  function rules.read_own(session)
     local raw = call('HMGET', state, 'sig:' .. signature, 'tool:' .. tool)
     return rules.read_seen(raw[1], signature), rules.read_streak(session, raw[2], tool, 0)
   end
+
+  return rules
 end
 
 -- Forget `members`, which have just been removed; returns how many of them equal this call.
-local function let_go(members)
-  leaving, forgotten = members, 0
-  local equal = 0
+-- rules: for a session that has a state.
+local function let_go(members, rules, undo)
+  local counts, call = KEYS[2], redis.call
+  local signature, kept, equal = ARGV[1], ARGV[10], 0
+  undo.leaving, undo.forgotten = members, 0
   for i = 1, #members, 2 do
-    local owner = members[i]:match('^(%S+) ') or state_rules().corrupt(calls, members[i])
-    local left = session and rules.forget(owner, members[i], members[i + 1]) or call('HINCRBY', counts, owner, -1)
+    local owner = members[i]:match('^(%S+) ') or state_rules().corrupt(KEYS[1], members[i])
+    local left = rules and rules.forget(owner, members[i], members[i + 1]) or call('HINCRBY', counts, owner, -1)
     if left < 1 then
       call('HDEL', counts, owner)
-      if kept then call('HDEL', args, owner) end
+      if kept then call('HDEL', KEYS[4], owner) end
     end
     if owner == signature then equal = equal + 1 end
-    forgotten = i + 1
+    undo.forgotten = i + 1
   end
   return equal
 end
 
-local function record()
+-- The step; `undo` is told what has to be taken back should it fail.
+local function record(member, undo)
+  local calls, counts, state, call = KEYS[1], KEYS[2], KEYS[3], redis.call
+  local signature, window, ttl, kept = ARGV[1], tonumber(ARGV[4]), ARGV[5], ARGV[10]
+  local max_age, pace, stop = tonumber(ARGV[6] or 0), tonumber(ARGV[7] or 0), tonumber(ARGV[8] or 0)
   local known = call('EXISTS', state) == 1
-  if known or kept or pace > 0 then
-    make_rules()
-    session = known and rules.read_state()
-  end
+  local rules = (known or kept or pace > 0) and record_rules()
+  local session = known and rules.read_state()
   local halted = session and session.halted or ''
   if halted ~= '' then ttl = rules.halt_ttl(ttl) end
   local now = next_score()
-  local aged, reborn
+  local aged, reborn, added
   if max_age > 0 then
     aged = call('ZRANGEBYSCORE', calls, '-inf', now - max_age, 'WITHSCORES')
     for i = 1, #aged, 2 do
@@ -127,24 +126,25 @@ local function record()
   else
     added = call('ZADD', calls, 'NX', now, member) == 1
   end
+  undo.added = added
   call('PEXPIRE', calls, ttl)
   if aged and #aged > 0 then
     call('ZREMRANGEBYSCORE', calls, '-inf', now - max_age)
-    let_go(aged)
+    let_go(aged, session and rules, undo)
   end
   local total
   if added then
     total = call('HINCRBY', counts, signature, 1)
-    counted = true
-    if kept then rules.keep_args() end
+    undo.counted = true
+    if kept then rules.keep_args(ttl) end
   else
     total = tonumber(call('HGET', counts, signature) or 1) or state_rules().corrupt(counts, signature)
   end
   local size = call('ZCARD', calls)
   if added and size > window then
     -- Once anything is forgotten there is no way back: what is read below must be readable.
-    if session then rules.read_own() end
-    total = total - let_go(call('ZPOPMIN', calls, size - window))
+    if session then rules.read_own(session) end
+    total = total - let_go(call('ZPOPMIN', calls, size - window), session and rules, undo)
     size = window
   end
   call('PEXPIRE', counts, ttl)
@@ -155,10 +155,10 @@ local function record()
     session = { halted = '', epoch = 0, by = '', before = 0 }
   end
   if session then
-    local seen, streak = rules.read_own()
+    local seen, streak = rules.read_own(session)
     local discounted, polled
     if added then
-      discounted, polled = rules.discount(now, seen, total)
+      discounted, polled = rules.discount(session, now, seen, total)
     else
       discounted = rules.discounted_of(session, signature, seen, total)
     end
@@ -170,7 +170,7 @@ local function record()
     ttl = state_rules().halt_ttl(ttl)
     call('PEXPIRE', calls, ttl)
     call('PEXPIRE', counts, ttl)
-    call('PEXPIRE', args, ttl)
+    call('PEXPIRE', KEYS[4], ttl)
     session = true
   end
   if session then call('PEXPIRE', state, ttl) end
@@ -178,14 +178,16 @@ local function record()
   return repeats .. ' ' .. total .. ' ' .. size .. ' ' .. failed .. ' ' .. stagnant .. (added and ' 0 ' or ' 1 ') .. halted
 end
 
-local ok, reply = pcall(record)
+local member = ARGV[1] .. ' ' .. ARGV[2]
+local undo = { added = false, counted = false, leaving = false, forgotten = 0 }
+local ok, reply = pcall(record, member, undo)
 if ok then return reply end
-if added then redis.pcall('ZREM', calls, member) end
-if counted and redis.pcall('HINCRBY', counts, signature, -1) == 0 then
-  redis.pcall('HDEL', counts, signature)
-  redis.pcall('HDEL', args, signature)
+local pcall = redis.pcall
+if undo.added then pcall('ZREM', KEYS[1], member) end
+if undo.counted and pcall('HINCRBY', KEYS[2], ARGV[1], -1) == 0 then
+  pcall('HDEL', KEYS[2], ARGV[1])
+  pcall('HDEL', KEYS[4], ARGV[1])
 end
-if leaving then
-  for i = forgotten + 1, #leaving, 2 do redis.pcall('ZADD', calls, leaving[i + 1], leaving[i]) end
-end
+local leaving = undo.leaving or {}
+for i = undo.forgotten + 1, #leaving, 2 do pcall('ZADD', KEYS[1], leaving[i + 1], leaving[i]) end
 return state_rules().refusal(reply)

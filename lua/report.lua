@@ -7,6 +7,7 @@
 --       after a failure, a retried job, is news)
 -- Cost  O(log window)
 
+local calls, counts, state, args, call = KEYS[1], KEYS[2], KEYS[3], KEYS[4], redis.call
 local signature, result, tool = ARGV[1], ARGV[3], ARGV[4]
 local max_age, ttl = tonumber(ARGV[5]), ARGV[9]
 local ok = ARGV[6] == '1'

@@ -14,20 +14,22 @@
 --   tool:<tool>                  "<epoch> <failed> <stagnant> <result> <latest>": the tool's streaks, until <latest>,
 --                                the newest reported occurrence, leaves the window
 -- KEYS[4] args    hash        signature -> canonical JSON, only where arguments are kept
-
-local calls, counts, state, args = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local call = redis.call
+--
+-- A server makes every function anew at every call, and what functions share costs as much again. So they share no
+-- locals, and what a plain call does without is only made when it is needed.
 
 -- Server time in µs, later than every score of the session.
 local function next_score()
+  local calls, call = KEYS[1], redis.call
   local time = call('TIME')
   local now = time[1] * 1000000 + time[2]
   if call('ZCOUNT', calls, now, '+inf') > 0 then now = call('ZRANGE', calls, -1, -1, 'WITHSCORES')[2] + 1 end
   return now
 end
 
--- What is done with a state and with a failure. Made when needed: a server makes every function anew at every call.
+-- What is done with a state, and with a failure.
 local function state_rules()
+  local state, call = KEYS[3], redis.call
   local rules = {}
 
   function rules.corrupt(key, field)

@@ -6,6 +6,7 @@
 --         { member, score, ... } oldest first, { signature, count, ... }, { field, value, ... }, { signature, text, ... } }
 -- Cost  O(calls in the window)
 
+local calls, counts, state, args, call = KEYS[1], KEYS[2], KEYS[3], KEYS[4], redis.call
 local time = call('TIME')
 local ttl = call('PTTL', calls)
 if ttl == -2 then ttl = call('PTTL', state) end
