@@ -1,14 +1,13 @@
 -- control.lua: what an operator or the caller says of a whole session.
 --
 -- KEYS  1 calls  2 counts  3 state  4 args                      (see session.lua)
--- ARGV  1 "halt", "resume", "progress" or "reset"  2 the reason (halt), or the signature that made progress
---       ("" = the caller said so)  3 the id of a note of progress: the same one sent again changes nothing
---       4 TTL in ms
+-- ARGV  1 "halt", "resume", "progress" or "reset"  2 the id of a note of progress: the same one sent again changes
+--       nothing  3 TTL in ms  4 the reason (halt), or the signature that made progress ("" = the caller said so)
 -- Reply 1 = done, 0 = there was nothing to do
 -- Cost  O(1); reset O(calls in the window)
 
 local state, call = KEYS[3], redis.call
-local op, value, token, ttl = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local op, token, ttl, value = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local rules = state_rules()
 local session, is_new
 

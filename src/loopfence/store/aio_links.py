@@ -150,8 +150,11 @@ class _Wire(asyncio.Protocol):
         else:
             self._heard = self.loop.time()
             self._transport.write(data)
-        futures = [self.loop.create_future() for _ in range(count)]
-        self._waiting.extend([(future, deadline) for future in futures])
+        futures = []
+        for _ in range(count):
+            future = self.loop.create_future()
+            futures.append(future)
+            self._waiting.append((future, deadline))
         if self._watch is None or deadline < self._watched:
             self._arm(deadline)
         return futures
@@ -168,11 +171,12 @@ class _Wire(asyncio.Protocol):
             replies = self._replies.feed(data)
             if len(replies) > len(self._waiting):
                 raise too_many()  # noqa: TRY301 - told as all else that may be wrong with an answer
-            self._heard = self.loop.time()
             for reply in replies:
                 future, _ = self._waiting.popleft()
                 if not future.done():
                     future.set_result(reply)
+            if self._waiting:
+                self._heard = self.loop.time()
         except Exception as error:  # noqa: BLE001 - what answers may be anything
             self.fail(as_failure(error))
 

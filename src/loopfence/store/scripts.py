@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from loopfence.store.faults import raised
 from loopfence.store.keys import session_keys
-from loopfence.store.tally import Call, Contents, Entry, Report, Step, Streak, Tally
+from loopfence.store.tally import Call, Contents, Entry, Report, Step, Streak, Tally, new_tuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,10 +50,12 @@ class Command(NamedTuple, Generic[Reply]):
     script: Script
     keys: tuple[str, ...]
     varying: tuple[str, ...]
+    """Encoded names and digests: as long in bytes as in characters."""
     fixed: tuple[str | int, ...]
     """What is the same from call to call, and packed once."""
     parse: Callable[[Any], Reply]
     last: tuple[str, ...] = ()
+    """What may be any text."""
 
     def arguments(self, *, by_sha: bool) -> tuple[str | int, ...]:
         """What a client's `execute_command` takes."""
@@ -64,9 +66,7 @@ class Command(NamedTuple, Generic[Reply]):
         """The EVALSHA as it goes over the wire."""
         head = _head(self.script.sha, self.keys, len(self.varying) + len(self.fixed) + len(self.last))
         varying = "".join([f"${len(value)}\r\n{value}\r\n" for value in self.varying])
-        # Names are encoded, so that the length in characters is that in bytes; an operator's reason is not.
-        middle = varying.encode() if varying.isascii() else b"".join(map(_argument, self.varying))
-        packed = head + middle + _packed(self.fixed)
+        packed = head + varying.encode() + _packed(self.fixed)
         return packed + b"".join(map(_argument, self.last)) if self.last else packed
 
     def pack_text(self, _: set[str]) -> bytes:
@@ -153,7 +153,8 @@ class Commands:
         # A server takes its time for every argument: those that say nothing are left out.
         if last or bounds.max_age or bounds.pace or bounds.stop:
             fixed = (*fixed, bounds.max_age, bounds.pace, bounds.stop, bounds.halt_reason)
-        return Command(RECORD, self._keys(self.namespace, session), (signature, call_id), fixed, _tally, last)
+        keys = self._keys(self.namespace, session)
+        return new_tuple(Command, (RECORD, keys, (signature, call_id), fixed, _tally, last))
 
     def peek(self, call: Call) -> Command[Tally]:
         bounds = call.bounds
@@ -181,7 +182,7 @@ class Commands:
         return self._control(session, "reset", "")
 
     def _control(self, session: str, op: str, value: str, token: str = "") -> Command[None]:
-        return Command(CONTROL, self._keys(self.namespace, session), (op, value, token), (self._ttl,), _nothing)
+        return Command(CONTROL, self._keys(self.namespace, session), (op, token), (self._ttl,), _nothing, (value,))
 
     def contents(self, session: str) -> Command[Contents]:
         return Command(SNAPSHOT, self._keys(self.namespace, session), (), (), _contents)

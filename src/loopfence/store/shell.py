@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from loopfence.store.faults import FAILURES, corrupt, raised, translate
+from loopfence.store.faults import corrupt, translate
 from loopfence.store.keys import session_of
 from loopfence.store.scripts import Command, Commands, text_of
 
@@ -30,18 +30,19 @@ class RedisShell:
 
         admitted -- the round in which the step was let through to Redis.
         """
-        try:
-            answer = command.parse(raised(reply))
-        except FAILURES as error:
-            self._outage.failed(translate(error, command.keys[0]), admitted)
-        except ValueError as error:
-            self._outage.failed(corrupt(str(error), command.keys[0]), admitted)
-        except TypeError:
-            kind = type(reply).__name__
-            self._outage.failed(corrupt(f"a step was answered with a {kind}", command.keys[0]), admitted)
+        if isinstance(reply, Exception):
+            failure = translate(reply, command.keys[0])
         else:
-            self._outage.succeeded()
-            return answer
+            try:
+                answer = command.parse(reply)
+            except ValueError as error:
+                failure = corrupt(str(error), command.keys[0])
+            except TypeError:
+                failure = corrupt(f"a step was answered with a {type(reply).__name__}", command.keys[0])
+            else:
+                self._outage.succeeded()
+                return answer
+        self._outage.failed(failure, admitted)
         return instead(*arguments)
 
 
