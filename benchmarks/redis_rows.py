@@ -32,7 +32,7 @@ ARGS = {"query": "price of tea", "page": 1}
 
 def sync_rows(url: str, *, quick: bool) -> Iterator[Row]:
     """A synchronous record against SET and against what other limiters do."""
-    calls, repeats = (400, 7) if quick else (2000, 15)
+    calls, repeats = (100, 51) if quick else (250, 101)
     guard = LoopGuard(url, timeout=TIMEOUT)
     session = guard.session("bench-sync")
     plain = redis.Redis.from_url(url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT, protocol=2)
@@ -50,7 +50,7 @@ def sync_rows(url: str, *, quick: bool) -> Iterator[Row]:
     batch = [("bench-many", "search", {"page": page}) for page in range(100)]
     many, single = in_turns(
         [
-            lambda: 100e6 / per_call(lambda _: guard.record_many(batch), calls // 50),
+            lambda: 100e6 / per_call(lambda _: guard.record_many(batch), calls // 20),
             lambda: 1e6 / per_call(measures["record"], calls),
         ],
         repeats,
@@ -86,11 +86,11 @@ def _pyrate(client: Any) -> Callable[[int], object]:
 
 def async_rows(url: str, *, quick: bool) -> Iterator[Row]:
     """An asyncio record, alone and among 256 tasks."""
-    calls, repeats = (300, 5) if quick else (1500, 11)
-    yield from asyncio.run(_async_rows(url, calls, repeats))
+    yield from asyncio.run(_async_rows(url, quick=quick))
 
 
-async def _async_rows(url: str, calls: int, repeats: int) -> list[Row]:
+async def _async_rows(url: str, *, quick: bool) -> list[Row]:
+    calls, repeats = (100, 51) if quick else (250, 101)
     plain = redis.asyncio.Redis.from_url(url, socket_timeout=TIMEOUT, protocol=2, max_connections=2000)
     guard = AsyncLoopGuard(url, timeout=TIMEOUT)
     alone = guard.session("bench-async")
@@ -98,6 +98,7 @@ async def _async_rows(url: str, calls: int, repeats: int) -> list[Row]:
     for _ in range(repeats + 1):
         one.append(await per_await(lambda index: alone.check("search", {"page": index % 50}), calls))
         sets.append(await per_await(lambda index: plain.set(f"bench:{index % 50}", "value", ex=60), calls))
+    calls, repeats = (300, 5) if quick else (1500, 11)
     sha = await plain.script_load(RECORD.text)
     async with AsyncLoopGuard(f"{url}?client_name=counted", timeout=TIMEOUT) as another:
         await throughput(lambda task, index: _record(another, task, index), calls)
