@@ -33,7 +33,7 @@ def test_deadlines_that_are_nearly_now_are_kept(newest_server: RedisServer) -> N
             session = guard.session("run-1")
             await session.check("search")
             # Under half a millisecond uvloop makes no timer.
-            guard._store._link._timeout = 0.0004
+            guard._store._link._link._timeout = 0.0004
             verdicts = await asyncio.gather(*[session.check("search") for _ in range(20)])
             assert {verdict.source for verdict in verdicts} <= {"redis", "local"}
 

@@ -18,7 +18,8 @@ from loopfence.store.scripts import pack_in_order, pack_scan, pack_texts, scan_r
 from loopfence.store.tries import Tries
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
+    from contextvars import Context
 
     from loopfence.store.scripts import Command, Packing
 
@@ -110,10 +111,70 @@ class _OpenClient:
             await self.client.aclose()
 
 
+class _Exchange:
+    """Steps that were sent together, and the one task that waits for all their replies.
+
+    It is awaited like a Future, whose protocol it follows. But where it is the only one to be settled, its task goes on
+    inside the callback that has read the replies. A Future would make it wait for the loop's next turn, which was
+    measured at 9 of a record's 240 µs.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, count: int, deadline: float) -> None:
+        self.deadline = deadline
+        self.missing = count
+        self.replies: list[Any] = []
+        self._error: BaseException | None = None
+        self._loop = loop
+        self._done = False
+        self._wake: Callable[[Any], object] | None = None
+        self._context: Context | None = None
+        self._asyncio_future_blocking = False
+
+    def settle(self, error: BaseException | None = None, *, at_once: bool = False) -> None:
+        """Let the task go on, with the replies or with the error; does nothing where that was done before.
+
+        at_once -- before this returns. The caller must not be a task itself.
+        """
+        if self._done:
+            return
+        self._done, self._error = True, error
+        if self._wake is None or self._context is None:
+            return
+        if at_once:
+            self._context.run(self._wake, self)
+        else:
+            self._loop.call_soon(self._wake, self, context=self._context)
+
+    # What a task calls.
+
+    def __await__(self) -> Generator[_Exchange, None, list[Any]]:
+        if not self._done:
+            self._asyncio_future_blocking = True
+            yield self
+        return self.result()
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop
+
+    def add_done_callback(self, wake: Callable[[Any], object], *, context: Context) -> None:
+        self._wake, self._context = wake, context
+
+    def result(self) -> list[Any]:
+        if self._error is not None:
+            raise self._error
+        return self.replies
+
+    def cancel(self, msg: Any = None) -> bool:
+        if self._done:
+            return False
+        self.settle(asyncio.CancelledError(*[] if msg is None else [msg]))
+        return True
+
+
 class _Wire(asyncio.Protocol):
     """One open connection of one event loop. Steps go out whole; replies come back in the same order.
 
-    A step that is cancelled leaves its place in the order to a reply that nobody waits for.
+    An exchange that is cancelled leaves its place in the order to replies that nobody waits for.
     """
 
     def __init__(self, connection: Any, patience: float) -> None:
@@ -124,7 +185,9 @@ class _Wire(asyncio.Protocol):
         self.known: set[str] = set()
         """The scripts that its server was sent."""
         self._replies = Replies()
-        self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
+        self._waiting: deque[_Exchange] = deque()
+        self._due = 0
+        """Replies that are still to come."""
         self._outbox: list[bytes] = []
         self._watch: asyncio.Handle | None = None
         self._watched = 0.0
@@ -139,8 +202,8 @@ class _Wire(asyncio.Protocol):
         self.life = self.loop.create_task(self._live())
         """Started on the loop, it is ended by the loop's own shutdown: `asyncio.run` leaves no open connection."""
 
-    def post(self, pack: Packing, count: int, deadline: float) -> list[asyncio.Future[Any]]:
-        """Send the `count` steps that `pack` packs; each future gets its reply, or the server's error as a value."""
+    def post(self, pack: Packing, count: int, deadline: float) -> _Exchange:
+        """Send the `count` steps that `pack` packs; await what comes back for a reply, or the server's error, each."""
         data = pack(self.known)
         if self._waiting:
             # What is posted while others wait, in one turn of the loop, shares one write.
@@ -150,14 +213,12 @@ class _Wire(asyncio.Protocol):
         else:
             self._heard = self.loop.time()
             self._transport.write(data)
-        futures = []
-        for _ in range(count):
-            future = self.loop.create_future()
-            futures.append(future)
-            self._waiting.append((future, deadline))
+        exchange = _Exchange(self.loop, count, deadline)
+        self._waiting.append(exchange)
+        self._due += count
         if self._watch is None or deadline < self._watched:
             self._arm(deadline)
-        return futures
+        return exchange
 
     def _flush(self) -> None:
         data = b"".join(self._outbox)
@@ -169,16 +230,23 @@ class _Wire(asyncio.Protocol):
         """What the transport calls: hand out the replies in `data`."""
         try:
             replies = self._replies.feed(data)
-            if len(replies) > len(self._waiting):
+            if len(replies) > self._due:
                 raise too_many()  # noqa: TRY301 - told as all else that may be wrong with an answer
-            for reply in replies:
-                future, _ = self._waiting.popleft()
-                if not future.done():
-                    future.set_result(reply)
-            if self._waiting:
-                self._heard = self.loop.time()
         except Exception as error:  # noqa: BLE001 - what answers may be anything
             self.fail(as_failure(error))
+            return
+        self._due -= len(replies)
+        whole = []
+        for reply in replies:
+            exchange = self._waiting[0]
+            exchange.replies.append(reply)
+            exchange.missing -= 1
+            if not exchange.missing:
+                whole.append(self._waiting.popleft())
+        if self._waiting:
+            self._heard = self.loop.time()
+        for exchange in whole:
+            exchange.settle(at_once=len(whole) == 1)
 
     def connection_lost(self, error: Exception | None) -> None:
         """What the transport calls at its end."""
@@ -205,20 +273,19 @@ class _Wire(asyncio.Protocol):
             self.fail(redis.exceptions.ConnectionError("no reply in time"))
             return
         # Replies do come, only not fast enough for all: whoever ran out of time goes, the connection stays.
-        for future, deadline in self._waiting:
-            if deadline <= now and not future.done():
-                future.set_exception(redis.exceptions.TimeoutError("no reply in time"))
-        self._arm(min((d for _, d in self._waiting if d > now), default=now + self._patience))
+        for exchange in self._waiting:
+            if exchange.deadline <= now:
+                exchange.settle(redis.exceptions.TimeoutError("no reply in time"))
+        self._arm(min((each.deadline for each in self._waiting if each.deadline > now), default=now + self._patience))
 
     def fail(self, error: BaseException) -> None:
         """Give the connection up: who ran out of time gets a timeout, the others the error, and may try again."""
         self.open = False
-        waiting, self._waiting = self._waiting, deque()
+        waiting, self._waiting, self._due = self._waiting, deque(), 0
         now = self.loop.time()
-        for future, deadline in waiting:
-            if not future.done():
-                late = deadline <= now
-                future.set_exception(redis.exceptions.TimeoutError("no reply in time") if late else error)
+        for exchange in waiting:
+            late = exchange.deadline <= now
+            exchange.settle(redis.exceptions.TimeoutError("no reply in time") if late else error)
         if self._watch is not None:
             self._watch.cancel()
         if not self._closed.done():
@@ -263,8 +330,7 @@ class AsyncWireLink:
                 wire = self._latest
                 if wire is None or wire.loop is not loop or not wire.open:
                     wire = await self._opened(loop, deadline)
-                futures = wire.post(pack, count, deadline)
-                return [await futures[0]] if count == 1 else list(await asyncio.gather(*futures))
+                return await wire.post(pack, count, deadline)
             except FAILURES as error:
                 tries = tries or Tries(deadline)
                 await asyncio.sleep(tries.pause(error))
