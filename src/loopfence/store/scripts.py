@@ -64,10 +64,10 @@ class Command(NamedTuple, Generic[Reply]):
 
     def pack(self, _: set[str]) -> bytes:
         """The EVALSHA as it goes over the wire."""
-        head = _head(self.script.sha, self.keys, len(self.varying) + len(self.fixed) + len(self.last))
-        varying = "".join([f"${len(value)}\r\n{value}\r\n" for value in self.varying])
-        packed = head + varying.encode() + _packed(self.fixed)
-        return packed + b"".join(map(_argument, self.last)) if self.last else packed
+        script, keys, varying, fixed, _parse, last = self
+        head, tail = _frame(script.sha, keys, fixed, len(varying) + len(last))
+        packed = head + "".join([f"${len(value)}\r\n{value}\r\n" for value in varying]).encode() + tail
+        return packed + b"".join(map(_argument, last)) if last else packed
 
     def pack_text(self, _: set[str]) -> bytes:
         """The same as EVAL, for a server that does not know the script yet."""
@@ -81,14 +81,11 @@ def _argument(value: object) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def _packed(values: tuple[str | int, ...]) -> bytes:
-    return b"".join(map(_argument, values))
-
-
-@lru_cache(maxsize=1024)
-def _head(sha: str, keys: tuple[str, ...], arguments: int) -> bytes:
+def _frame(sha: str, keys: tuple[str, ...], fixed: tuple[str | int, ...], others: int) -> tuple[bytes, bytes]:
+    """What goes in front of the arguments that vary, and what comes right after them."""
     words = ("EVALSHA", sha, len(keys), *keys)
-    return b"*%d\r\n" % (len(words) + arguments) + b"".join(map(_argument, words))
+    head = b"*%d\r\n" % (len(words) + len(fixed) + others) + b"".join(map(_argument, words))
+    return head, b"".join(map(_argument, fixed))
 
 
 def pack_in_order(commands: Sequence[Command[Any]], known: set[str]) -> bytes:
