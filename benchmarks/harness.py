@@ -38,23 +38,36 @@ def row(name: str, value: float, unit: str, against: str, other: float | None, g
     return Row(name, value, unit, shown, ratio, goal, met)
 
 
-def per_call(work: Callable[[int], object], calls: int) -> float:
+def per_call(work: Callable[[int], object], calls: int, first: int = 0) -> float:
     """µs for one call of `work(index)`."""
     start = time.perf_counter()
-    for index in range(calls):
+    for index in range(first, first + calls):
         work(index)
     return (time.perf_counter() - start) / calls * 1e6
 
 
-async def per_await(work: Callable[[int], Awaitable[object]], calls: int) -> float:
+async def per_await(work: Callable[[int], Awaitable[object]], calls: int, first: int = 0) -> float:
     """µs for one awaited call of `work(index)`."""
     start = time.perf_counter()
-    for index in range(calls):
+    for index in range(first, first + calls):
         await work(index)
     return (time.perf_counter() - start) / calls * 1e6
 
 
+def by_turns(works: Sequence[Callable[[int], object]], turns: int, calls: int) -> list[float]:
+    """µs for one call of each work: the median of many turns, in each of which every work makes `calls` calls."""
+    return _medians([[per_call(work, calls, turn * calls) for work in works] for turn in range(turns)])
+
+
+async def by_turns_awaited(works: Sequence[Callable[[int], Awaitable[object]]], turns: int, calls: int) -> list[float]:
+    """The same for what is awaited."""
+    return _medians([[await per_await(work, calls, turn * calls) for work in works] for turn in range(turns)])
+
+
+def _medians(rounds: list[list[float]]) -> list[float]:
+    return [statistics.median(column) for column in zip(*rounds, strict=True)]
+
+
 def in_turns(measures: Sequence[Callable[[], float]], repeats: int) -> list[float]:
     """The median of each measure, all of them taken in turns after one round that does not count."""
-    rounds = [[measure() for measure in measures] for _ in range(repeats + 1)][1:]
-    return [statistics.median(column) for column in zip(*rounds, strict=True)]
+    return _medians([[measure() for measure in measures] for _ in range(repeats + 1)][1:])

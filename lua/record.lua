@@ -6,7 +6,10 @@
 --       9 the reason to store then  10 canonical arguments to keep
 -- Reply "<repeats> <total> <size> <failed> <stagnant> <duplicate 0/1> <why it was halted before this call>"
 -- Cost  O(log window) and, for each occurrence that leaves, O(log window); at most one leaves where all workers use
---       one window and no max age. Plain path: 8 commands, 11 when the window is full, of 2 to 3 µs each.
+--       one window and no max age. Plain path, in µs by INFO commandstats on Redis 8.2, window 20, 20 signatures:
+--       EXISTS 0.9, TIME 0.5, ZCOUNT 1.3, ZADD 3.3, PEXPIRE 0.8, HINCRBY 1.4, ZCARD 0.3, PEXPIRE 0.8; where the window
+--       is full also ZPOPMIN 1.7, HINCRBY 1.4, and HDEL 0.7 for the last of its kind. A call of any command from Lua
+--       adds 2 to 3, the script itself 8.
 -- The first write is the ZADD: a server that is out of memory, read-only or without the permission refuses the
 -- step there, with nothing written. What fails later is taken back.
 
