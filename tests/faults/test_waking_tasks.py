@@ -12,6 +12,8 @@ from loopfence import AsyncLoopGuard
 from proxy import Proxy
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from servers import RedisServer
 
 name: contextvars.ContextVar[str] = contextvars.ContextVar("name", default="nobody")
@@ -81,43 +83,45 @@ async def test_a_task_may_close_the_guard_while_others_wait_for_theirs(newest_se
         assert (totals[0], max(totals), await guard.session("s").size()) == (1, 20, 20)
 
 
-async def test_a_cancelled_task_is_told_why(newest_server: RedisServer) -> None:
-    with Proxy(newest_server.address) as proxy:
-        async with AsyncLoopGuard(proxy.url, timeout=5, on_outage="raise") as guard:
-            session = guard.session("s")
-            await session.check("search")
-            proxy.inject("delay", seconds=0.1)
-            task = asyncio.create_task(session.check("search"))
-            await asyncio.sleep(0.02)
-            task.cancel("enough")
-            with pytest.raises(asyncio.CancelledError) as caught:
-                await task
-            assert caught.value.args == ("enough",)
-            # The reply that came for the cancelled one is not taken for the next one's.
-            assert (await session.check("other")).total == 1
-
-
-async def test_a_task_that_gives_up_by_itself_gets_its_timeout(newest_server: RedisServer) -> None:
-    with Proxy(newest_server.address) as proxy:
-        async with AsyncLoopGuard(proxy.url, timeout=5, on_outage="raise") as guard:
-            session = guard.session("s")
-            await session.check("search")
-            proxy.inject("delay", seconds=0.2)
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.05):
-                    await session.check("search")
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(session.check("search"), 0.02)
-            assert (await session.check("other")).total == 1
-
-
-async def test_a_batch_that_comes_in_pieces_is_handed_out_whole(newest_server: RedisServer) -> None:
+@pytest.fixture
+async def delayed(newest_server: RedisServer) -> AsyncIterator[tuple[AsyncLoopGuard, Proxy]]:
+    """A guard that has made a call in session "s", and the proxy before its server."""
     with Proxy(newest_server.address) as proxy:
         async with AsyncLoopGuard(proxy.url, timeout=5, on_outage="raise") as guard:
             await guard.session("s").check("search", {"n": -1})
-            proxy.inject("drip", times=None, seconds=0.0003)
-            batch, single = await asyncio.gather(
-                guard.record_many([("s", "search", {"n": number}) for number in range(30)]),
-                guard.session("t").check("search"),
-            )
-            assert ([verdict.size for verdict in batch], single.size) == ([min(n + 2, 20) for n in range(30)], 1)
+            yield guard, proxy
+
+
+async def test_a_cancelled_task_is_told_why(delayed: tuple[AsyncLoopGuard, Proxy]) -> None:
+    guard, proxy = delayed
+    proxy.inject("delay", seconds=0.1)
+    task = asyncio.create_task(guard.session("s").check("search"))
+    await asyncio.sleep(0.02)
+    task.cancel("enough")
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await task
+    assert caught.value.args == ("enough",)
+    # The reply that came for the cancelled one is not taken for the next one's.
+    assert (await guard.session("s").check("other")).total == 1
+
+
+async def test_a_task_that_gives_up_by_itself_gets_its_timeout(delayed: tuple[AsyncLoopGuard, Proxy]) -> None:
+    guard, proxy = delayed
+    session = guard.session("s")
+    proxy.inject("delay", seconds=0.2)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await session.check("search")
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(session.check("search"), 0.02)
+    assert (await session.check("other")).total == 1
+
+
+async def test_a_batch_that_comes_in_pieces_is_handed_out_whole(delayed: tuple[AsyncLoopGuard, Proxy]) -> None:
+    guard, proxy = delayed
+    proxy.inject("drip", times=None, seconds=0.0003)
+    batch, single = await asyncio.gather(
+        guard.record_many([("s", "search", {"n": number}) for number in range(30)]),
+        guard.session("t").check("search"),
+    )
+    assert ([verdict.size for verdict in batch], single.size) == ([min(n + 2, 20) for n in range(30)], 1)
