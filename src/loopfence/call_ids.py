@@ -6,8 +6,9 @@ import itertools
 import os
 from binascii import b2a_base64
 
-_URL_SAFE = bytes.maketrans(b"+/", b"-_")
-_DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+# No dash: `--call-id -abc` would be two options.
+_SAFE = bytes.maketrans(b"+/", b"._")
+_DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._"
 _PAIRS = [first + second for first in _DIGITS for second in _DIGITS]
 
 
@@ -21,7 +22,7 @@ class _Ids:
             os.register_at_fork(after_in_child=self._renew)
 
     def _renew(self) -> None:
-        prefix = b2a_base64(os.urandom(6), newline=False).translate(_URL_SAFE).decode()[:7]
+        prefix = b2a_base64(os.urandom(6), newline=False).translate(_SAFE).decode()[:7]
         self._block = prefix, itertools.count()
 
     def new(self) -> str:

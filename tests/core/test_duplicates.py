@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 from counting import OTHER, SEARCH, clocked, counts
+
+from loopfence.call_ids import _Ids
 
 if TYPE_CHECKING:
     from conftest import StoreUnderTest
@@ -78,3 +82,12 @@ def test_a_call_id_that_is_too_old_is_a_new_call_by_the_time_that_passes(store: 
     again = session.check(*SEARCH, call_id="job")
     assert (again.duplicate, again.count, again.total, again.size) == (False, 1, 1, 1)
     assert len(session) == 1
+
+
+@pytest.mark.parametrize("random", [b"\xfb\xef\xbe" * 2, b"\xff" * 6, bytes(6)], ids=["62", "63", "0"])
+def test_made_ids_differ_and_need_no_care_on_a_command_line(monkeypatch: pytest.MonkeyPatch, random: bytes) -> None:
+    monkeypatch.setattr(os, "urandom", lambda size: random[:size])
+    ids = _Ids()
+    made = [ids.new() for _ in range(4096)]
+    assert len(set(made)) == 4096
+    assert [an_id for an_id in made if not re.fullmatch(r"[A-Za-z0-9._]{9}", an_id)] == []
