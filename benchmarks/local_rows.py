@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from benchmarks.harness import Row, in_turns, per_call, row
+from benchmarks.harness import Row, by_turns, in_turns, per_call, row
 from loopfence import LoopGuard, signature
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class _Deque:
 
 def memory_store_rows(*, quick: bool) -> Iterator[Row]:
     """A record on memory:// against a deque, and against itself with a window 500 times as long."""
-    calls, repeats = (2000, 9) if quick else (20_000, 15)
+    turns, calls = (200, 100) if quick else (1000, 300)
     sessions = {window: LoopGuard("memory://", window=window).session("bench") for window in (20, 10_000)}
     deques = {window: _Deque(window) for window in (20, 10_000)}
     works: list[Callable[[int], object]] = [
@@ -45,7 +45,7 @@ def memory_store_rows(*, quick: bool) -> Iterator[Row]:
         lambda index: deques[20].record("search", {**ARGS, "page": index % 50}),
         lambda index: sessions[10_000].check("search", {**ARGS, "page": index % 50}),
     ]
-    ours, theirs, long = in_turns([partial(per_call, work, calls) for work in works], repeats)
+    ours, theirs, long = by_turns(works, turns, calls)
     yield row("memory:// record, 200-byte arguments", ours, "µs", "deque and json.dumps", theirs, "<= 1.5")
     yield row("memory:// record, window 10,000", long, "µs", "window 20", ours, "<= 1.2")
     for index in range(10_000):

@@ -72,7 +72,9 @@ class Engine:
         else:
             member_id = _stored_id(call_id)
         tool, signature, form = self.sign(name, args)
-        kept = form[:MAX_KEPT_ARGS].decode("utf-8", "ignore") if self._keeps_args else None
+        kept = None
+        if self._keeps_args:
+            kept = form.decode() if len(form) <= MAX_KEPT_ARGS else form[:MAX_KEPT_ARGS].decode("utf-8", "ignore")
         call = new_tuple(Call, (session.key, signature, member_id, tool.bounds, kept))
         verdict = tool.verdict.copy()
         verdict["tool"] = name

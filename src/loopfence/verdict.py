@@ -67,8 +67,8 @@ class Verdict:
     @classmethod
     def of(cls, values: dict[str, Any]) -> Self:
         """A verdict that takes over all its fields. A dataclass sets them one by one, at five times the cost."""
-        verdict = object.__new__(cls)
-        object.__setattr__(verdict, "__dict__", values)
+        verdict = _new(cls)
+        _set_fields(verdict, values)
         return verdict
 
     @property
@@ -132,6 +132,8 @@ class Verdict:
         return LoopDetectedError(self.tool, args, self.count, self.window, self.threshold, self.session, self)
 
 
+_new = object.__new__
+_set_fields = Verdict.__dict__["__dict__"].__set__
 VERDICT_FIELDS = tuple(spec.name for spec in fields(Verdict))
 
 _ADVICE = {

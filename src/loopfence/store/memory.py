@@ -98,7 +98,7 @@ class MemoryStore:
             halted = window.halted
             if bounds.stop and repeats >= bounds.stop and halted is None:
                 window.halted = bounds.halt_reason
-            self._keep(window, clock)
+                self._keep(window, clock)
             # No cutoff: what is too old has just been dropped.
             streak = window.streak_of(bounds.tool, NO_CUTOFF) if window.streaks else None
             failed, stagnant = (streak.failed, streak.stagnant) if streak else (0, 0)
@@ -173,13 +173,13 @@ class MemoryStore:
     def progress(self, session: str, owner: str, token: str) -> None:
         with self._space.lock:
             clock = self._now()
-            window = self._open(session, clock)
+            known = self._find(session, clock)
             # The same note sent again, after a lost reply, is one note.
-            if window.epoch_token == token:
+            if known is not None and known.epoch_token == token:
                 return
+            window = self._open(session, clock)
             window.epoch_token = token
             window.advance(owner)
-            self._keep(window, clock)
 
     def halt(self, session: str, reason: str) -> None:
         with self._space.lock:
@@ -243,6 +243,7 @@ class MemoryStore:
         return window
 
     def _open(self, session: str, clock: int) -> Window:
+        """The session's window, a new one where there is none; it is kept from now on."""
         windows = self._space.windows
         key = self._namespace, session
         window = windows.get(key)
@@ -251,9 +252,11 @@ class MemoryStore:
             if len(windows) > MAX_SESSIONS:
                 windows.popitem(last=False)
         windows.move_to_end(key)
+        window.expires = clock + (self._ttl if window.halted is None else self._halt_ttl)
         return window
 
     def _keep(self, window: Window, clock: int) -> None:
+        """Keep a window that was found, or has just been halted or resumed."""
         window.expires = clock + (self._ttl if window.halted is None else self._halt_ttl)
 
 

@@ -77,8 +77,10 @@ class Window:
                 seen.discounted -= 1
         else:
             del self.counts[signature]
-            self.seen.pop(signature, None)
-            self.texts.pop(signature, None)
+            if self.seen:
+                self.seen.pop(signature, None)
+            if self.texts:
+                self.texts.pop(signature, None)
         if self.reported and (reported := self.reported.pop(member, None)) is not None:
             streak = self.streaks.get(reported[1])
             if streak is not None and streak.latest == score:
