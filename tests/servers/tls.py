@@ -18,6 +18,18 @@ from servers.process import RedisServer, ServerStartError, free_port
 if TYPE_CHECKING:
     from pathlib import Path
 
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
+
 
 @dataclass(frozen=True)
 class Certificates:
@@ -35,7 +47,11 @@ class Certificates:
         issuer = _name("loopfence test authority")
         root = _builder(issuer, issuer, authority_key.public_key())
         root = root.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        root = root.add_extension(_SIGNS_CERTIFICATES, critical=True)
         leaf = _builder(_name("localhost"), issuer, server_key.public_key())
+        # Python verifies strictly from 3.13 on: who signed it must be named by its key.
+        signed_by = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
+        leaf = leaf.add_extension(signed_by, critical=False)
         places = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
         leaf = leaf.add_extension(x509.SubjectAlternativeName(places), critical=False)
         made = cls(folder / "ca.pem", folder / "server.pem", folder / "server.key")
@@ -99,6 +115,7 @@ def _builder(subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurve
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - dt.timedelta(minutes=5))
         .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
     )
 
 
