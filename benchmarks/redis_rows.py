@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 TIMEOUT = 5.0
 """A benchmark must not measure the outage policy."""
+QUICK, FULL = (2000, 51, 100), (10_000, 101, 250)
+"""Turns of one call each; then turns in a row, and the calls in each of these."""
 WORKERS = 20
 CALLS = 2000
 """Of each worker of the fleet."""
@@ -32,7 +34,7 @@ ARGS = {"query": "price of tea", "page": 1}
 
 def sync_rows(url: str, *, quick: bool) -> Iterator[Row]:
     """A synchronous record against SET and against what other limiters do, call by call and in a row."""
-    turns, repeats, calls = (2000, 51, 100) if quick else (10_000, 101, 250)
+    turns, repeats, calls = QUICK if quick else FULL
     guard = LoopGuard(url, timeout=TIMEOUT)
     session = guard.session("bench-sync")
     plain = redis.Redis.from_url(url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT, protocol=2)
@@ -92,7 +94,7 @@ def async_rows(url: str, *, quick: bool) -> Iterator[Row]:
 
 
 async def _async_rows(url: str, *, quick: bool) -> list[Row]:
-    turns, repeats, calls = (2000, 51, 100) if quick else (10_000, 101, 250)
+    turns, repeats, calls = QUICK if quick else FULL
     plain = redis.asyncio.Redis.from_url(url, socket_timeout=TIMEOUT, protocol=2, max_connections=2000)
     guard = AsyncLoopGuard(url, timeout=TIMEOUT)
     alone = guard.session("bench-async")
@@ -102,13 +104,13 @@ async def _async_rows(url: str, *, quick: bool) -> list[Row]:
     ]
     one, sets = await by_turns_awaited(works, turns, 1)
     one_in_row, sets_in_row = await by_turns_awaited(works, repeats, calls)
-    rate_calls, repeats = (300, 5) if quick else (1500, 11)
+    rate_calls, rate_repeats = (300, 5) if quick else (1500, 11)
     sha = await plain.script_load(RECORD.text)
     async with AsyncLoopGuard(f"{url}?client_name=counted", timeout=TIMEOUT) as another:
         await throughput(lambda task, index: _record(another, task, index), rate_calls)
         used = sum(client["name"] == "counted" for client in await plain.client_list())
     ours, theirs = [], []
-    for _ in range(repeats + 1):
+    for _ in range(rate_repeats + 1):
         ours.append(await throughput(lambda task, index: _record(guard, task, index), rate_calls))
         theirs.append(await throughput(lambda task, index: evalsha_record(plain, sha, task, index), rate_calls))
     await guard.close()

@@ -15,8 +15,8 @@
 --                                the newest reported occurrence, leaves the window
 -- KEYS[4] args    hash        signature -> canonical JSON, only where arguments are kept
 --
--- A server makes every function anew at every call, and what functions share costs as much again. So they share no
--- locals, and what a plain call does without is only made when it is needed.
+-- A server makes every function anew at every call, and what functions share costs as much again. So what every record
+-- makes shares no locals, and what a plain one does without is only made when it is needed.
 
 -- Server time in µs, later than every score of the session.
 local function next_score()

@@ -252,11 +252,11 @@ class MemoryStore:
             if len(windows) > MAX_SESSIONS:
                 windows.popitem(last=False)
         windows.move_to_end(key)
-        window.expires = clock + (self._ttl if window.halted is None else self._halt_ttl)
+        self._keep(window, clock)
         return window
 
     def _keep(self, window: Window, clock: int) -> None:
-        """Keep a window that was found, or has just been halted or resumed."""
+        """From now on a window has its whole TTL, that of a halted one where it is halted."""
         window.expires = clock + (self._ttl if window.halted is None else self._halt_ttl)
 
 
