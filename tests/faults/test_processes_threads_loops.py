@@ -49,6 +49,21 @@ def test_32_threads_share_one_guard(store: object, make_guard: Callable[..., Loo
     assert sorted(totals) == list(range(1, THREADS * CALLS + 1))
 
 
+def test_threads_that_end_leave_no_connection(newest_server: RedisServer) -> None:
+    with LoopGuard(newest_server.url, timeout=5, on_outage="raise") as guard:
+        session = guard.session("s")
+        held = []
+        for _ in range(40):
+            thread = threading.Thread(target=lambda: held.append(session.check("search").size))
+            thread.start()
+            thread.join()
+        assert held == [min(number, 20) for number in range(1, 41)]
+        gc.collect()
+        newest_server.admin.ping()  # a turn of the server, in which it sees the last one go
+        # One is the test's own.
+        assert newest_server.admin.info("clients")["connected_clients"] == 1
+
+
 def _fork_and_call(guard: LoopGuard, calls: int) -> None:
     """Run `calls` calls in a forked child of this very process; wait for its success."""
     pid = os.fork()
